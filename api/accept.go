@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// accepts returns the weight that the Accept headers give to a media type. Only an exact name
-// counts: ranges such as */* weigh nothing. A malformed weight counts as 1.
+// accepts returns the weight that the Accept headers give to a media type, 0 if they do not name
+// it. Ranges such as */* do not count. A malformed weight counts as 1.
 func (r *Request) accepts(mediaType string) (weight float64) {
 	for _, header := range r.headers("Accept") {
 		for item := range splitQuoted(header, ',') {

@@ -13,8 +13,7 @@ import (
 // probes are the routes that monitors call every few seconds.
 var probes = []string{"/livez", "/readyz", "/metrics"}
 
-// logAnswer writes the access log line of a request. That of a probe is at level debug, unless it
-// failed.
+// logAnswer writes the access log line of a request. Successful probes are logged at level debug.
 func (s *Server) logAnswer(ctx context.Context, r *Request, method, route string, took time.Duration) {
 	status, level := r.fast.Response.StatusCode(), slog.LevelInfo
 	if slices.Contains(probes, route) && status < http.StatusBadRequest {

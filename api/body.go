@@ -14,7 +14,8 @@ func (r *Request) hasBody() bool {
 	return r.fast.Request.Header.ContentLength() != 0 && r.fast.RequestBodyStream() != nil
 }
 
-// isEmptyBody reports whether a chunked body is empty. It waits for the first byte, without a slot.
+// isEmptyBody reports whether a chunked body is empty. It waits for the first byte without a slot,
+// and consumes it: a body that is not empty must then be refused.
 func (r *Request) isEmptyBody(ctx context.Context) (bool, error) {
 	if r.fast.Request.Header.ContentLength() >= 0 {
 		return false, nil
@@ -32,23 +33,23 @@ func (r *Request) isEmptyBody(ctx context.Context) (bool, error) {
 	return false, busy
 }
 
-// errNoBodyMemory means that the bytes of a body did not become free in time, or that the body lost
-// them. It is not logged.
+// errNoBodyMemory means that a body got no memory or no permit in time, or gave its memory up to
+// another body. It is not logged.
 var errNoBodyMemory = fmt.Errorf("%w: no memory for the body", errBusy)
 
 const (
-	// arrivedBody is the size up to which fasthttp has read a body before the handler runs. Such a
-	// body needs no bytes of a byteSemaphore: its connection counts with it.
+	// arrivedBody is the size in bytes up to which fasthttp has read a body before the handler
+	// runs. Such a body needs no bytes of a byteSemaphore: connectionCost includes it.
 	arrivedBody = 8 << 10
-	// Each bodyPart bytes of a larger body must arrive within bodyPartTime: the minimum rate of a
-	// body. A body whose last byte is missing is refused after bodyPartTime.
+	// Each bodyPart bytes of a larger body must arrive within bodyPartTime. This is the minimum
+	// rate of a body.
 	bodyPart     = 16 << 10
 	bodyPartTime = 2 * time.Second
 )
 
 // readAll reads the body. It refuses a body over the limit, by the announced length alone if there
-// is one. It begins to read a large body once the body has its bytes of memory, and holds no slot
-// meanwhile, because its client may be slow.
+// is one. A body of unknown length or over arrivedBody first acquires its memory. The request holds
+// no slot during such a read, because the client may be slow.
 func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
 	stream := r.fast.RequestBodyStream()
 	length := r.fast.Request.Header.ContentLength()
@@ -79,8 +80,8 @@ func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
 	return body, r.slot.reacquire(ctx)
 }
 
-// readLarge acquires the bytes of a body and reads it. A body of unknown length acquires as many as
-// the limit.
+// readLarge acquires the bytes of a body, reads it and waits until it may be handled. A body of
+// unknown length acquires as many bytes as the limit.
 func (r *Request) readLarge(ctx context.Context, stream io.Reader, length, limit int) ([]byte, error) {
 	size := length
 	if length < 0 {
@@ -102,9 +103,9 @@ func (r *Request) readLarge(ctx context.Context, stream io.Reader, length, limit
 	return body, r.server.bodies.handle(ctx, r, len(body))
 }
 
-// readAdmitted reads a body whose bytes are acquired. Only meanwhile may the connection's table
-// close the connection: before and after, the request waits for the server. It returns
-// errNoBodyMemory if the body gave way to another one.
+// readAdmitted reads a body whose bytes are acquired. The connection's table may close the
+// connection during this read alone: before and after it, the request waits for the server.
+// readAdmitted returns errNoBodyMemory if the body was aborted for another one.
 func (r *Request) readAdmitted(stream io.Reader, connection *conn, length, limit int) (body []byte, err error) {
 	connection.beginBody()
 	defer connection.endBody()

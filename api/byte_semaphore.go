@@ -18,9 +18,9 @@ const (
 )
 
 // byteSemaphore bounds the bytes of request bodies in memory. A body acquires its bytes before it
-// is read, and its request releases them at the end. No caller holds more than half. If a body
-// waits, unfinished ones that have been arriving for longer than bodyGrace are aborted, oldest
-// first: those of any caller, or only those of its own caller if that may not hold more.
+// is read, and its request releases them at the end. No caller holds more than half. If a body must
+// wait, unfinished ones that have been arriving for longer than bodyGrace are aborted, oldest
+// first. If the waiting caller is at its own limit, only its own bodies are aborted.
 //
 // A byteSemaphore is safe for concurrent use.
 type byteSemaphore struct {
@@ -30,7 +30,8 @@ type byteSemaphore struct {
 	arriving list.List // of *byteLease with an unfinished body, oldest first; guarded by mu
 }
 
-// byteLease is the right of a request to keep a body in memory. Its methods do nothing on nil.
+// byteLease is the right of a request to keep a body in memory. complete and release do nothing on
+// nil.
 type byteLease struct {
 	semaphore *byteSemaphore
 	caller    string

@@ -31,8 +31,8 @@ func newCachedCall[T any](
 	}
 }
 
-// get returns the cached result, errors included, or makes the call. The call outlives the caller's
-// context, because other callers may wait for it. So does get, so that its error is the call's.
+// get returns the cached result, errors included, or makes the call. The call outlives ctx, because
+// other callers may wait for it. get waits for its end too, so that the error is always the call's.
 func (c *cachedCall[T]) get(ctx context.Context) (T, error) {
 	if value, err, ok := c.cached(); ok {
 		return value, err

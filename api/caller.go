@@ -24,7 +24,8 @@ func callerOf(p *Principal) caller {
 	return caller{id: uuid.UUID(p.OrganisationID)}
 }
 
-// addressGroups is the number of groups. Unauthenticated addresses share at most that many callers.
+// addressGroups is the number of groups. It bounds the share of the slots that unauthenticated
+// requests get, from however many addresses they come.
 const addressGroups = 32
 
 // callerCacheSize is the number of tokens whose callers a process remembers.

@@ -78,8 +78,8 @@ func connectionCapacity(memoryLimit int64) int {
 	return max(int(memoryLimit/memoryDivisor/connectionCost), minConnections)
 }
 
-// add adds a new connection, and closes another one if the table is full. It returns nil if the new
-// connection must be closed.
+// add adds a new connection, and closes another one if the table is full. It returns nil if it has
+// closed the new connection instead.
 func (t *connTable) add(c net.Conn) *conn {
 	added, victim := t.insert(c)
 	if victim != nil {
@@ -213,7 +213,8 @@ func (c *conn) beginArriving() {
 	}
 }
 
-// markKnown records that a caller has authenticated. Call it only while a request runs.
+// markKnown records that a caller has authenticated. Call it only while a request runs, when no
+// list holds the connection.
 func (c *conn) markKnown() {
 	t := c.entry.table
 	t.mu.Lock()

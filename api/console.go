@@ -62,7 +62,7 @@ func (s *Server) call(c console.Call) console.Answer {
 		}
 	}
 	var fast fasthttp.RequestCtx
-	fast.Init(&request, remoteAddress(c.RemoteAddress), serverLogger{s.log}) // without headers of proxies
+	fast.Init(&request, remoteAddress(c.RemoteAddress), serverLogger{s.log}) // the client's address, not a proxy's
 	fast.SetUserValue(consoleCall{}, true)
 	if c.Body != nil {
 		fast.Request.SetBodyStream(bytes.NewReader(c.Body), len(c.Body))
@@ -76,7 +76,7 @@ func (s *Server) call(c console.Call) console.Answer {
 	return answer
 }
 
-// remoteAddress parses the address by which failed sign-ins are counted; nil if it is malformed.
+// remoteAddress parses a client's address, nil if it is malformed.
 func remoteAddress(text string) net.Addr {
 	address, err := net.ResolveTCPAddr("tcp", text)
 	if err != nil {

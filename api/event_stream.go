@@ -83,8 +83,7 @@ type eventStream struct {
 	behind bool   // reading has failed, and must be repeated
 }
 
-// run sends events until ctx ends, the client disconnects or the caller loses access. Between
-// events it only waits.
+// run sends events until ctx ends, the client disconnects or the caller loses access.
 func (s *eventStream) run(ctx context.Context) {
 	// An id without data dispatches no event, but lets a client resume before the first event.
 	fmt.Fprintf(s.out, ": listening\nid: %s\n\n", s.source.position())
@@ -185,7 +184,7 @@ func (r *Request) stream(
 		ctx, stopWatching := watch(ctx)
 		defer stopWatching()
 		write(ctx, out, func() error {
-			// The server's write time-out would end the stream as a whole.
+			// Without a new deadline for each write, the server's time-out would bound the stream.
 			if err := connection.SetWriteDeadline(time.Now().Add(streamWriteTimeout)); err != nil {
 				return err
 			}

@@ -19,15 +19,15 @@ var (
 	errQueueFull = fmt.Errorf("%w: too many requests wait", errBusy)
 )
 
-// fairSemaphore bounds what may be in use at once: costly steps of one permit each, or bytes. The
-// next permits go to the waiting caller that holds the fewest, then to the caller whose last
-// permits are the longest ago, then to the oldest waiter. A fairSemaphore is safe for concurrent
-// use.
+// fairSemaphore is a weighted semaphore that is fair between callers. A permit stands for one
+// costly step or one byte. The next permits go to the waiting caller that holds the fewest, then to
+// the caller whose last permits are the longest ago, then to the oldest waiter. A fairSemaphore is
+// safe for concurrent use.
 type fairSemaphore[K comparable] struct {
 	limits  fairLimits
 	refused prometheus.Counter
-	// whenWaiting, unless it is nil, is called when a caller must wait for n permits: too few are
-	// free, or it may not hold more. It is called with mu held.
+	// whenWaiting, unless it is nil, is called with mu held when a caller must wait for n permits:
+	// too few are free, or the caller may not hold as many.
 	whenWaiting func(caller K, n int64)
 
 	mu      sync.Mutex
@@ -37,7 +37,7 @@ type fairSemaphore[K comparable] struct {
 	waiters list.List         // of *permitWaiter[K], in the order of arrival
 }
 
-// fairLimits are the limits of a fairSemaphore. They must be set, unless they say otherwise.
+// fairLimits are the limits of a fairSemaphore. Only perCaller and waiters may be 0.
 type fairLimits struct {
 	permits          int64
 	perCaller        int64 // permits that one caller may hold; 0: all
@@ -68,8 +68,8 @@ func newFairSemaphore[K comparable](limits fairLimits, refused prometheus.Counte
 }
 
 // acquire waits for n permits, at most the wait limit. It returns errQueueFull at once if too many
-// requests wait already, in all or of the caller. It returns errNoPermit if the caller may not hold
-// as many permits, or they do not become free in time or before ctx ends.
+// requests wait already, overall or for the caller. It returns errNoPermit if the caller may not
+// hold as many permits, or they do not become free in time or before ctx ends.
 func (s *fairSemaphore[K]) acquire(ctx context.Context, caller K, n int64) error {
 	w, err := s.enqueue(caller, n)
 	if err == nil {

@@ -54,7 +54,7 @@ func readyHandler(cfg Config) Handler {
 	}
 }
 
-// HealthHandler answers /livez and /readyz like the API, in a process without one.
+// HealthHandler answers /livez and /readyz as the API does, on a listener other than the API's.
 func HealthHandler(checks []ReadinessCheck, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {

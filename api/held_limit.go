@@ -41,14 +41,14 @@ func newHeldLimit(registry *prometheus.Registry, kind string, perOrganisation, t
 	return l
 }
 
-// The results of heldLimit.add.
+// The errors of heldLimit.add.
 var (
 	errOrganisationHolds = errors.New("api: the organisation holds as many requests as it may")
 	errProcessHolds      = errors.New("api: the process holds as many requests as it may")
 )
 
-// acquire counts one more stream. The error is the refusal: 429 if the organisation has as many as
-// it may, 503 if the process has. release must be called once.
+// acquire counts one more stream. The error is the refusal: 429 at the organisation's limit, 503 at
+// that of the process. release must be called once.
 func (l *heldLimit) acquire(organisation models.OrganisationID) (release func(), err error) {
 	err = l.add(organisation)
 	if err == nil {

@@ -11,10 +11,10 @@ import (
 
 // Large bodies are read only once their memory is free. The memory limit of the process is divided:
 //
-//   - A sixth bounds the connections. Each is counted with connectionCost.
-//   - A sixth bounds the request bodies that are being read, parsed or handled. Each byte of a
-//     body is counted with bodyCost.
-//   - The rest is for answers, the runtime, and garbage: the heap grows to twice of what is live.
+//   - 1/memoryDivisor bounds the connections. Each is counted with connectionCost.
+//   - 1/memoryDivisor bounds the request bodies that are being read, parsed or handled. Each byte
+//     of a body is counted with bodyCost.
+//   - The rest is for answers, the runtime, and garbage: the heap grows to twice the live data.
 //
 // The limit is GOMEMLIMIT, or DefaultMemoryLimit without it.
 
@@ -22,10 +22,10 @@ import (
 const DefaultMemoryLimit = 1 << 30
 
 const (
-	// memoryDivisor n gives each of connections and bodies an n-th of the memory limit.
+	// memoryDivisor gives connections and bodies 1/memoryDivisor each of the memory limit.
 	memoryDivisor = 6
-	// connectionCost is the memory of a connection on which a request arrives: its buffers, its
-	// goroutine's stack, and the body of at most arrivedBody bytes.
+	// connectionCost is the memory in bytes of a connection on which a request arrives: its
+	// buffers, its goroutine's stack, and the body of at most arrivedBody bytes.
 	connectionCost = 32 << 10
 	// bodyCost is how many bytes each byte of a large body costs at most: the body, its parsed
 	// text, its values, its canonical form, and the rows that are sent to Postgres.
@@ -43,19 +43,19 @@ func memoryLimit() int64 {
 	return DefaultMemoryLimit
 }
 
-// bodyMemory bounds the bodies of requests in flight. Small bodies have a part of their own, so
-// that large ones cannot delay them. So have those of callers that are not authenticated.
+// bodyMemory bounds the bodies of requests in flight. Bodies of unauthenticated callers, small
+// bodies and large bodies have a part each, so that no kind delays another.
 type bodyMemory struct {
 	public, small, large *byteSemaphore
 	// handled bounds the large bodies that are parsed and handled at once. They take much CPU time
-	// here and in Postgres, so that only a few may compete with other requests.
+	// here and in Postgres, so only a few may compete with other requests.
 	handled *fairSemaphore[caller]
 }
 
 const (
-	// maxLargeHandled is how many large bodies are handled at once.
+	// maxLargeHandled is the maximum number of large bodies that are handled at once.
 	maxLargeHandled = 2
-	// maxLargeWaiting is how many large bodies of an organisation wait to be handled.
+	// maxLargeWaiting is the maximum number of a caller's large bodies that wait to be handled.
 	maxLargeWaiting = 16
 )
 
@@ -86,7 +86,7 @@ func (m *bodyMemory) handle(ctx context.Context, r *Request, size int) error {
 	return nil
 }
 
-// releaseBody gives back the memory of the request's body.
+// releaseBody gives back the memory of the request's body, and its permit to be handled.
 func (r *Request) releaseBody() {
 	r.lease.release()
 	if r.handlesLarge {

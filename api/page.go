@@ -39,8 +39,7 @@ func newHostedPage(cfg Config) hostedPage {
 	return hostedPage{store: cfg.Store, sandbox: cfg.Sandbox != nil, app: cfg.AppLink, baseURL: cfg.PublicBaseURL}
 }
 
-// pageForm bounds the form of a hosted page. It is small because the form needs no access
-// token.
+// pageForm bounds the form of a hosted page. It is small because the form needs no access token.
 var pageForm = BodyBounds{Bytes: 4 << 10}
 
 // describe fills in the common part of a page that offers something until the given time.

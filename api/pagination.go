@@ -167,7 +167,7 @@ func (in *queryReader) err() error {
 	return &in.faults
 }
 
-// integer decodes a parameter from minimum to maximum. If it is absent, integer returns otherwise.
+// integer decodes a parameter from minimum to maximum; otherwise is the default.
 func (in *queryReader) integer(name string, minimum, maximum, otherwise int64) int64 {
 	n, ok, err := in.r.QueryInt(name, minimum, maximum)
 	in.fault(err)

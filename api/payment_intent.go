@@ -15,7 +15,8 @@ import (
 	"partnerbilling/models"
 )
 
-// Bounds of a payment intent's lists. The bound of the body is reached first.
+// Maximum lengths of a payment intent's lists. A body reaches its limit of JSON values before
+// maxLineItems.
 const (
 	maxLineItems = 1000
 	maxModifiers = 1000
@@ -70,8 +71,8 @@ func pictures(publicBaseURL string) *qr.Series {
 	return qr.NewSeries(qrBase(publicBaseURL), models.IntentCodeLength)
 }
 
-// CheckQRBase reports whether QR codes can hold a public base URL. The service calls it at the
-// start, so that an unusable host fails early. The call also warms the cache that every QR code
+// CheckQRBase returns an error if QR codes cannot hold a public base URL. The service calls it at
+// the start, so that an unusable host fails early. The call also warms the cache that every QR code
 // uses.
 func CheckQRBase(publicBaseURL string) error {
 	if _, err := pictures(publicBaseURL).PNG(models.NewIntentCode()); err != nil {
@@ -285,7 +286,7 @@ func (p *paymentIntents) isFinal(ctx context.Context, key intentKey) (bool, erro
 
 func (p *paymentIntents) cancel(ctx context.Context, r *Request) error {
 	intent, task, err := p.store.CancelPaymentIntent(ctx, r.Site.ID, r.paymentIntentID())
-	notifyTask(p.notify, task) // also of an intent that the rail must be asked about first
+	notifyTask(p.notify, task) // an error may come with a task: to ask the rail about the intent first
 	if err != nil {
 		return r.intentError(err)
 	}

@@ -25,7 +25,7 @@ func (p *paymentPage) show(ctx context.Context, r *Request) error {
 	return p.answer(r, page)
 }
 
-// page reads the current state of the page.
+// page reads the payment intent and returns its page.
 func (p *paymentPage) page(ctx context.Context, r *Request) (web.Payment, error) {
 	intent, payee, err := p.store.PaymentIntentByCode(ctx, r.Param())
 	if err != nil {

@@ -20,8 +20,8 @@ type replicaCollector struct {
 	usable, lag, served, fallbacks *prometheus.Desc
 }
 
-// RegisterReplica registers the metrics of the store's replica. The log has the reason why reads do
-// not use it.
+// RegisterReplica registers the metrics of the store's replica. Each scrape logs why reads cannot
+// use the replica.
 func RegisterReplica(reg prometheus.Registerer, store *models.Store, log *slog.Logger) {
 	reg.MustRegister(&replicaCollector{
 		store: store, log: log,

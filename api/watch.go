@@ -45,7 +45,7 @@ type watch[V comparable] struct {
 
 // sighting is the latest result of a watch.
 type sighting[V comparable] struct {
-	number uint64 // rises when value or err changes; 0 before the first look
+	number uint64 // rises when value changes, or err to or from nil; 0 before the first look
 	value  V
 	err    error
 	began  time.Time // when the last look began
@@ -81,7 +81,7 @@ func (s *watches[K, V]) join(r *Request, key K) (w *watch[V], leave func()) {
 	return w, func() { s.leave(key, w) }
 }
 
-// lookWith looks with a slot. It returns an error that wraps errLookPanicked if the look panics.
+// lookWith looks with a slot. A panic becomes an error that wraps errLookPanicked.
 func (s *watches[K, V]) lookWith(ctx context.Context, permit slot, key K) (value V, err error) {
 	defer func() {
 		if p := recover(); p != nil {
