@@ -12,7 +12,8 @@ type slot struct {
 	since     time.Time // when the slot was acquired; zero while it is not held
 }
 
-// acquire waits for the slot; see admission.acquire. resumes says that the request held one before.
+// acquire waits for the slot; see admission.acquire. resumes marks a request that held a slot
+// before, and the later steps of a held request or stream.
 func (s *slot) acquire(ctx context.Context, resumes bool) error {
 	if s.admission == nil {
 		return nil
