@@ -1,5 +1,5 @@
-// Chart draws the results of loadgen scale and loadgen autoscale. It reads what they print with
-// --json from standard input, and writes an SVG to standard output.
+// Command chart draws the results of loadgen scale and loadgen autoscale. It reads what they print
+// with --json from standard input, and writes an SVG to standard output.
 package main
 
 import (
@@ -32,7 +32,7 @@ type results struct {
 	Timelines [][]moment `json:"timelines"` // of loadgen autoscale, one for each run
 }
 
-// point is the rate of some workers on a rail.
+// point is the rate of a number of workers on a rail with a latency.
 type point struct {
 	workers int
 	latency time.Duration
@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-// draw draws the first timeline if there is one, else the rates.
+// draw draws the first timeline of the results in in, or the rates if there is none.
 func draw(in io.Reader, out io.Writer) error {
 	var r results
 	if err := json.NewDecoder(in).Decode(&r); err != nil {

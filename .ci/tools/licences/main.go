@@ -1,5 +1,5 @@
-// Licences reads CycloneDX documents in JSON, and prints each module with its licence. It fails if
-// a module has no licence, or any that is not allowed.
+// Command licences reads CycloneDX documents in JSON, and prints each module with its licences. It
+// fails if a module has no licence, or has one that is not allowed.
 package main
 
 import (
@@ -18,7 +18,7 @@ var allowed = []string{
 	"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSD-Source-Code", "ISC", "MIT", "MPL-2.0", "Unlicense",
 }
 
-// read are the licences of modules in which the tool detects none, as read by a person.
+// read are the licences of modules for which the documents have none, as read by a person.
 var read = map[string]string{
 	"github.com/tmthrgd/go-hex": "BSD-3-Clause",
 }

@@ -48,7 +48,7 @@ type scaledObject struct {
 	} `json:"spec"`
 }
 
-// kustomization is the part of kustomize's Kustomization that the base uses.
+// kustomization is the part of kustomize's Kustomization and Component that the manifests use.
 type kustomization struct {
 	meta.TypeMeta      `json:",inline"`
 	Resources          []string `json:"resources"`

@@ -1,5 +1,6 @@
-// Command manifests checks that every document of the Kubernetes manifests in a folder decodes
-// strictly into the type of its API: no unknown field, no field twice, no value of another type.
+// Command manifests checks the Kubernetes manifests in a folder and in its subfolders. Each
+// document must decode strictly into the type of its API: no unknown field, no field twice, no
+// value of another type.
 package main
 
 import (
@@ -32,7 +33,8 @@ func main() {
 	fmt.Printf("manifests: %d documents are valid\n", n)
 }
 
-// checkFolder checks all documents below a folder and returns their number.
+// checkFolder checks all documents in a folder and in its subfolders, one level deep. It returns
+// their number.
 func checkFolder(folder string) (n int, err error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	below, belowErr := filepath.Glob(filepath.Join(folder, "*", "*.yaml"))
@@ -61,7 +63,7 @@ func checkFolder(folder string) (n int, err error) {
 
 var separator = regexp.MustCompile(`(?m)^---\s*$`)
 
-// documents splits a file. Parts with comments only are left out.
+// documents splits a file into its documents. It omits those that hold only comments.
 func documents(text []byte) (all [][]byte) {
 	for _, part := range separator.Split(string(text), -1) {
 		var content any

@@ -10,9 +10,9 @@ import (
 	"unicode"
 )
 
-// Widths in columns, of a line with its indentation.
+// Widths in columns.
 const (
-	maxComment = 100
+	maxComment = 100 // of a line with a comment, including its indentation
 	tabWidth   = 4
 )
 
@@ -96,8 +96,8 @@ func (c *checker) goFile(text []byte) error {
 	return nil
 }
 
-// comment checks one line of a comment, and its width if the comment stands alone and has no URL.
-// The linter lll limits lines with code.
+// comment checks one line of a comment. It checks the width if no code precedes the comment and the
+// line has no URL. The linter lll limits lines with code.
 func (c *checker) comment(line int, alone bool, text string) {
 	if alone && !strings.Contains(text, "://") {
 		if width := columns(c.lines[line-1]); width > maxComment {
