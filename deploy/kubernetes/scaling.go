@@ -1,4 +1,5 @@
-// Package kubernetes holds the manifests of a production. It reads from them how the workers scale.
+// Package kubernetes holds the manifests of a production deployment, and reads from them how the
+// workers scale.
 package kubernetes
 
 import (
@@ -17,8 +18,8 @@ import (
 //go:embed worker.yaml
 var workerManifest []byte
 
-// Scaling is how KEDA and its HorizontalPodAutoscaler scale a Deployment. Where the manifest is
-// silent, it holds the defaults of KEDA and Kubernetes.
+// Scaling describes how KEDA and its HorizontalPodAutoscaler scale a Deployment. Up and Down hold
+// the defaults of Kubernetes where the manifest sets nothing.
 type Scaling struct {
 	MinReplicas, MaxReplicas int
 	PollingInterval          time.Duration
@@ -27,14 +28,14 @@ type Scaling struct {
 	Up, Down                 Rules
 }
 
-// Fallback is the number of replicas after a number of failed queries in a row. The zero value is
-// no fallback.
+// Fallback sets the number of replicas once more than FailureThreshold queries have failed in a
+// row. The zero value is no fallback.
 type Fallback struct {
 	FailureThreshold int `yaml:"failureThreshold"`
 	Replicas         int
 }
 
-// Trigger is a query of Prometheus, with the part of its answer that one replica is for
+// Trigger is a Prometheus query. Threshold is the part of its value that one replica handles
 // (AverageValue).
 type Trigger struct {
 	Name, Query string
@@ -98,7 +99,7 @@ type rules struct {
 	}
 }
 
-// The rules of Kubernetes where a manifest is silent.
+// The rules of Kubernetes where a manifest sets none.
 var (
 	defaultUp = Rules{SelectPolicy: "Max", Policies: []Policy{
 		{Type: "Pods", Value: 4, Period: 15 * time.Second}, {Type: "Percent", Value: 100, Period: 15 * time.Second},
@@ -127,7 +128,8 @@ func (r rules) over(defaults Rules) Rules {
 	return all
 }
 
-// WorkerScaling returns how the deployed workers scale.
+// WorkerScaling returns how the deployed workers scale. It returns an error if the manifest has a
+// field or a value that Scaling does not cover.
 func WorkerScaling() (Scaling, error) { return parseScaling(workerManifest) }
 
 // parseScaling returns what the only ScaledObject of a manifest says.

@@ -40,8 +40,8 @@ type pgBinaries struct {
 	major int
 }
 
-// findPostgres returns an installation that the account can run: the first in PATH, else the
-// newest. If major is not 0, the installation must have that major version.
+// findPostgres returns an installation that the account can run: the first in PATH if that is
+// usable, else the newest. If major is not 0, the installation must have that major version.
 func findPostgres(ctx context.Context, acc account, major int) (pgBinaries, error) {
 	missing := &MissingError{
 		Program: fmt.Sprintf("PostgreSQL %d or newer", minPostgres), Command: installCommand("postgresql"),
@@ -67,7 +67,7 @@ func findPostgres(ctx context.Context, acc account, major int) (pgBinaries, erro
 		}
 	}
 	switch {
-	case ctx.Err() != nil: // it ended version queries, whose errors count as "not found"
+	case ctx.Err() != nil: // ctx has ended version queries, whose errors count as "not found"
 		return best, ctx.Err()
 	case best.major == 0:
 		return best, missing
@@ -75,8 +75,9 @@ func findPostgres(ctx context.Context, acc account, major int) (pgBinaries, erro
 	return best, nil
 }
 
-// PostgresPrograms returns the folder of PostgreSQL's programs, such as psql: of the first usable
-// installation in PATH, else of the newest. It returns a [*MissingError] if there is none.
+// PostgresPrograms returns the folder of PostgreSQL's programs, such as psql: of the first
+// installation in PATH if that is usable, else of the newest. It returns a [*MissingError] if there
+// is none.
 func PostgresPrograms(ctx context.Context) (string, error) {
 	acc, err := serverAccount(os.TempDir())
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 // Certificates holds a private certificate authority, and the certificates that it has issued for
 // servers on 127.0.0.1 and their clients. All are valid for a day.
 type Certificates struct {
-	// CAFile, ClientCertFile and ClientKeyFile are the files of a client (PEM): the authority, and
-	// the client's certificate, for the user svc, with its key.
+	// CAFile, ClientCertFile and ClientKeyFile are the PEM files of a client: the certificates of
+	// the authority and of the client (for the user svc), and the client's key.
 	CAFile, ClientCertFile, ClientKeyFile string
 
 	ca, serverCert, serverKey string // PEM, for the servers

@@ -196,7 +196,8 @@ func (c *RedisCluster) byID(id string) (*Servers, error) {
 	return nil, fmt.Errorf("no server has the id %s", id)
 }
 
-// AwaitFailover waits until another server than old is the master of the key's slot.
+// AwaitFailover waits until a server other than old is the master of the key's slot, and returns
+// that server.
 func (c *RedisCluster) AwaitFailover(ctx context.Context, key string, old *Servers) (*Servers, error) {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()

@@ -66,14 +66,15 @@ type Options struct {
 	standbyOf  *Servers  // a new Postgres becomes a standby of this primary
 	role       redisRole // of Redis in a group
 
-	// Log receives starts, stops and stale servers. If nil, nothing is logged.
+	// Log receives the starts and stops of servers, and warnings. If nil, nothing is logged.
 	Log *slog.Logger
 }
 
 // Servers are the running servers of one data folder.
 type Servers struct {
 	// DatabaseURL is a postgres:// URL with password. User (a superuser) and database are both
-	// named svc. It is empty without Postgres.
+	// named svc. With a pooler, it is [Options.PoolerOf] through the pooler. It is empty without
+	// Postgres and pooler.
 	DatabaseURL string
 
 	// RedisURL is a redis:// URL with password, for database 0; rediss:// with certificates. It is
@@ -89,7 +90,7 @@ type Servers struct {
 	temp string // the data folder, if Stop removes it
 }
 
-// Start starts the servers of a data folder and returns once both accept queries. Existing data is
+// Start starts the servers of a data folder and returns once they accept queries. Existing data is
 // kept. ctx bounds only the start: the servers run until Stop or the end of the process.
 //
 // Start returns a [*MissingError] if a program is not installed, and an [*InUseError] if another
@@ -118,7 +119,7 @@ func (s *Servers) start(ctx context.Context, o Options) error {
 			return err
 		}
 		s.Pooler = newServer(pooler, s.dir, o.Log, s.died)
-		port := 0 // it keeps none between starts
+		port := 0 // the pooler keeps no port between starts
 		if err := s.Pooler.boot(ctx, &port); err != nil {
 			return err
 		}
@@ -150,8 +151,8 @@ func (s *Servers) start(ctx context.Context, o Options) error {
 	return nil
 }
 
-// Died delivers an error when a server ends without a call of Stop or Kill, at most once for each
-// start of a server.
+// Died delivers an error when a server ends without a call of Stop, Kill or KillAll, at most once
+// for each start of a server.
 func (s *Servers) Died() <-chan error { return s.died }
 
 // Stop stops the servers in an orderly way and releases the data folder. It kills a server that has

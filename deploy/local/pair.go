@@ -18,7 +18,7 @@ type Pair struct {
 const (
 	// replicaPoll is the interval between checks of a server's state.
 	replicaPoll = 10 * time.Millisecond
-	// replicaTimeout bounds each operation of a pair.
+	// replicaTimeout bounds an operation of a pair or of a group of Redis servers.
 	replicaTimeout = time.Minute
 )
 
@@ -176,7 +176,8 @@ func (p *Pair) awaitStreaming(ctx context.Context) error {
 	return awaitTrue(ctx, p.Primary(), "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming')")
 }
 
-// Epoch returns the system identifier and the timeline of the primary. Each promotion changes it.
+// Epoch returns the system identifier and the timeline of the primary, with a slash between them.
+// Each promotion changes the timeline.
 func (p *Pair) Epoch(ctx context.Context) (string, error) {
 	return value[string](ctx, p.Primary(),
 		"SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) "+

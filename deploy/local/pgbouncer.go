@@ -25,7 +25,7 @@ type pgbouncer struct {
 	binary string
 	dir    *serversDir
 	target *url.URL // the database behind it
-	size   int      // number of sessions with PostgreSQL
+	size   int      // maximum number of sessions with PostgreSQL
 }
 
 // newPgBouncer finds the program. target is a postgres:// URL with a password.
@@ -52,8 +52,8 @@ func findPgBouncer() (string, error) {
 
 func (b *pgbouncer) name() string { return pgbouncerName }
 
-// command writes the configuration. OPERATIONS.md recommends its timeouts; all others are
-// PgBouncer's own.
+// command writes the configuration. It has the timeouts that OPERATIONS.md recommends; PgBouncer's
+// defaults serve for all others.
 func (b *pgbouncer) command(port int) (*exec.Cmd, error) {
 	settings := []string{
 		"[databases]",

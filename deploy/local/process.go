@@ -37,9 +37,8 @@ func startProcess(cmd *exec.Cmd, acc account, deathSignal syscall.Signal, onDeat
 	return p, <-started
 }
 
-// run keeps one goroutine on one thread for the whole life of the child. Linux sends the
-// parent-death signal when the thread that started the child ends, and the Go runtime may end idle
-// threads.
+// run starts the child and waits for its end, all on one thread. Linux sends the parent-death
+// signal when the thread that started the child ends, and the Go runtime may end idle threads.
 func (p *process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

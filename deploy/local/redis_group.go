@@ -120,7 +120,7 @@ func awaitRedis(ctx context.Context, s *Servers, check func(*redis.Client) (bool
 	})
 }
 
-// replicationField returns a field of the server's state of replication.
+// replicationField returns a field of the server's INFO replication, or "" if it is absent.
 func replicationField(ctx context.Context, c *redis.Client, field string) (string, error) {
 	info, err := c.Info(ctx, "replication").Result()
 	for line := range strings.Lines(info) {

@@ -12,8 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// replicationSettings returns the settings of both servers of a [Pair]. A killed server keeps its
-// commits without fsync. pg_rewind needs full_page_writes, and the WAL since the servers diverged.
+// replicationSettings returns the settings of both servers of a [Pair]. Ephemeral servers do not
+// need fsync: a killed server keeps its commits without it. pg_rewind needs full_page_writes, and
+// the WAL since the servers diverged.
 func (pg *postgres) replicationSettings() []string {
 	settings := []string{
 		"full_page_writes=on", "wal_level=replica", "hot_standby=on", "max_wal_senders=10", "wal_keep_size=64MB",

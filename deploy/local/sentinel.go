@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sentinelMaster is the name of the master.
+// sentinelMaster is the name under which the Sentinels monitor the master.
 const sentinelMaster = "main"
 
 // SentinelGroup is a Redis master with replicas under three Sentinels, for failover tests. Only URL
@@ -98,7 +98,8 @@ func (g *SentinelGroup) Master(ctx context.Context) (*Servers, error) {
 	return nil, errors.Join(errs...)
 }
 
-// AwaitFailover waits until the Sentinels have promoted another server than old.
+// AwaitFailover waits until the Sentinels have promoted a server other than old, and returns that
+// server.
 func (g *SentinelGroup) AwaitFailover(ctx context.Context, old *Servers) (*Servers, error) {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()

@@ -35,7 +35,7 @@ const (
 	Immediate
 )
 
-// program is the part of a server that differs between PostgreSQL and Redis.
+// program is the part of a server that differs between PostgreSQL, Redis and PgBouncer.
 type program interface {
 	name() string
 	// command prepares the server's files and returns the command that runs it on a port.
@@ -281,8 +281,8 @@ func (s *Server) stopImmediately(immediate syscall.Signal) {
 	}
 }
 
-// Kill kills the server with SIGKILL, like the out-of-memory killer, and waits for its end. Died
-// does not report it.
+// Kill kills the server with SIGKILL, like the out-of-memory killer, and waits for its end.
+// [Servers.Died] does not report it.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

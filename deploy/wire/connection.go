@@ -35,9 +35,9 @@ func (c *connection) notifyLocked() {
 	c.changed = make(chan struct{})
 }
 
-// run dials the upstream once the connection is not frozen, and copies data in both directions
-// until both sides have closed, or the connection is ended. If the dial fails, it closes the
-// client.
+// run dials the upstream once the connection is not frozen. It copies data in both directions until
+// both sides have closed or the connection is ended. It then closes the client, as after a failed
+// dial.
 func (c *connection) run() {
 	defer c.remove()
 	if !c.awaitThaw() {
@@ -63,9 +63,9 @@ func (c *connection) remove() {
 	delete(c.wire.connections, c)
 }
 
-// copyData copies data in one direction, each chunk after the wire's delay. At the end of the
-// source it half-closes the target. Any other error ends the connection. So does the wire's limit,
-// in bytes per direction, as it was when the copying began.
+// copyData copies data in one direction, each piece after the wire's delay. At the end of the
+// source it half-closes the target. An error ends the connection. So does the wire's limit, as it
+// was when copyData began.
 func (c *connection) copyData(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	copied, limit := int64(0), c.wire.limit()

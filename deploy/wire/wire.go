@@ -39,7 +39,7 @@ type Fault struct {
 	Delay, Jitter time.Duration
 }
 
-// keepsConnections reports whether open connections survive the begin and end of the fault.
+// keepsConnections reports whether open connections survive the beginning and the end of the fault.
 func (f Fault) keepsConnections() bool { return f.Freeze || f.FreezeOpen }
 
 // Wire is a TCP proxy on a port of its own. The port stays reserved while the wire refuses
