@@ -14,15 +14,15 @@ import (
 type fault struct {
 	name       string
 	fires      []string // alerts that must fire
-	pages      []string // exactly these must page, if set; with those of earlier faults left out
+	pages      []string // if set, exactly these must page while the fault lasts
 	begin, end func(context.Context, *fleet) error
-	longer     time.Duration // instead of the usual time until all have fired
+	longer     time.Duration // bounds the wait for the alerts, if above the usual bound
 }
 
 // within bounds the wait for the alerts.
 func (f fault) within() time.Duration { return max(f.longer, 90*time.Second) }
 
-// watch is how long consequences are awaited once the expected alerts have fired.
+// watch returns the time for which further pages are awaited after the expected alerts.
 func (f fault) watch() time.Duration {
 	if f.pages != nil {
 		return 15 * time.Second
@@ -39,7 +39,7 @@ var lasting = []string{
 	"SvcAuditViolation", "SvcReplicaUnusable",
 }
 
-// undo ends the running fault.
+// undo ends the running fault, if its end is [ends].
 var undo func()
 
 func ends(context.Context, *fleet) error { undo(); return nil }

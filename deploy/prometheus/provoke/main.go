@@ -1,6 +1,6 @@
 // Command provoke provokes the alerts of deploy/prometheus for real. It starts a fleet on private
-// servers with Prometheus and Alertmanager, brings about one fault after another, and prints which
-// alerts fired, which were notified, and which were held back.
+// servers with Prometheus and Alertmanager, which must be installed. It brings about one fault
+// after another, and prints which alerts fired, which were notified, and which were held back.
 //
 //	go build -o /tmp/svc ./cmd/svc && go run ./deploy/prometheus/provoke -svc /tmp/svc
 //

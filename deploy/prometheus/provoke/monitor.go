@@ -144,7 +144,8 @@ var (
 		"1024 * 1024")
 )
 
-// shorten divides a duration by the speed. A range keeps four scrapes.
+// shorten divides a duration, such as "15m", by the speed. It returns at least least, in
+// milliseconds.
 func (m *monitor) shorten(text string, least time.Duration) string {
 	n := 0
 	_, _ = fmt.Sscanf(text, "%d", &n)
@@ -186,7 +187,7 @@ func (m *monitor) writeRules() error {
 				r.For = m.shorten(r.For, 0)
 			}
 			r.Expr = rangeOf.ReplaceAllStringFunc(lowered.Replace(r.Expr), func(part string) string {
-				span := m.shorten(rangeOf.FindStringSubmatch(part)[1], 5*time.Second)
+				span := m.shorten(rangeOf.FindStringSubmatch(part)[1], 5*time.Second) // at least four scrapes
 				if strings.Contains(part, ":") {
 					span += ":1s"
 				}
@@ -278,8 +279,8 @@ func (m *monitor) inhibited(ctx context.Context) (set, error) {
 	return inhibited, nil
 }
 
-// settle waits until only the alerts in before fire, for two minutes at most. Alerts that last,
-// such as those that an operator closes, then belong to the next fault's before.
+// settle waits until only the alerts in before and the lasting ones fire in five successive checks,
+// for two minutes at most. The next fault ignores alerts that still fire.
 func (m *monitor) settle(ctx context.Context, before set) error {
 	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(time.Second)
