@@ -73,7 +73,7 @@ or shown wrongly.`,
 // chaos is one run under faults.
 type chaos struct {
 	out          io.Writer
-	json, only   bool
+	json, only   bool // only prints the schedule and exits
 	svc          string
 	settleWithin time.Duration
 	chaosPlan
@@ -94,7 +94,7 @@ type chaosPlan struct {
 	Kinds  []string      `json:"kinds,omitempty"`
 }
 
-// errBroken ends the command with exit code 1.
+// errBroken reports that a run found breaches. The command has printed them.
 var errBroken = errors.New("the service broke its promises")
 
 // drawnSeed returns the seed, and draws one if none was given.

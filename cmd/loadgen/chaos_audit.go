@@ -60,10 +60,10 @@ SELECT (SELECT count(*) FROM batches WHERE state <> 'settled') AS batches,
 	return open, err
 }
 
-// settle waits until all work is settled. If that takes too long, it returns the open work as
-// broken.
+// settle waits until all work is settled. If that takes too long, it returns the open work as a
+// breach.
 func (c *chaos) settle(ctx context.Context) (broken []string, err error) {
-	// A rail that restarts has no faults. It also drops faults that were set while it was stopped.
+	// A restart removes the faults of the rail, also those that were set while it was stopped.
 	if err := c.fleet.members["rail"].kill(ctx, 0); err != nil {
 		return nil, err
 	}
@@ -169,8 +169,8 @@ func (c *chaosFleet) checkBooks(ctx context.Context) ([]string, error) {
 }
 
 // compareLedger compares the whole ledger with the rail's list of debits, and returns the
-// differences. Nothing may be under way, so that service time may pass the delays of the
-// comparison.
+// differences. It moves the service's clock forward by an hour, so that no debit or entry is too
+// recent to be compared. No debit may be in flight.
 func compareLedger(ctx context.Context, store *models.Store, r rail.Rail) (broken []string, err error) {
 	if _, err := store.AdvanceClock(ctx, time.Hour); err != nil {
 		return nil, err

@@ -97,12 +97,11 @@ func (c *chaosFleet) breakWire(ctx context.Context, f fault, defect wire.Fault) 
 	return c.wires.each(f.Target, func(w *wire.Wire) error { return w.End(f.Number) })
 }
 
-// errNothingInFlight reports that a fault would have no effect now.
+// errNothingInFlight reports that a fault would have no effect.
 var errNothingInFlight = fmt.Errorf("no task is in flight")
 
 // duplicate enqueues tasks in flight twice more, under task ids other than those of their
-// dispatches. It also enqueues the tasks of the previous duplicate fault, which may be finished by
-// now.
+// dispatches. It also enqueues the tasks of the previous duplicate fault, which may be finished.
 func (c *chaosFleet) duplicate(ctx context.Context, f fault) error {
 	tasks, err := c.inFlight(ctx, f.Amount)
 	if err != nil {

@@ -21,7 +21,8 @@ import (
 	"partnerbilling/queue"
 )
 
-// chaosFleet holds the servers, the processes, the wires between them, and the partners.
+// chaosFleet holds the servers, the processes, the wires (TCP proxies) between them, and the
+// partners.
 type chaosFleet struct {
 	svc        string
 	database   *local.Servers

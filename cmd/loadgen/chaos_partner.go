@@ -62,7 +62,7 @@ const chaosCustomers = 200
 
 // chaosBehaviour returns the behaviour of a customer, and the outcome of its debits.
 func chaosBehaviour(customer int) (models.Behaviour, string) {
-	// The customers that do not simply pay, each with an index of behaviours.
+	// The customers that do not simply pay, each with an index into behaviours.
 	behaviour := map[int]int{7: 3, 27: 4, 47: 5, 67: 6, 87: 7, 107: 8, 127: 9, 147: 9, 167: 9}
 	b := behaviours[behaviour[customer]]
 	return models.Behaviour(b.behaviour), b.outcome
@@ -110,7 +110,7 @@ func (p *chaosPartner) next() client.Batch {
 }
 
 // retryUnavailable repeats a call until it succeeds, is refused, or ctx ends. It retries errors
-// without an answer, and the statuses 429 and 5xx.
+// without an answer, the statuses 429 and 5xx, and the 409 of isInFlight.
 func retryUnavailable(ctx context.Context, call func() error) error {
 	for {
 		err := call()
@@ -126,7 +126,7 @@ func retryUnavailable(ctx context.Context, call func() error) error {
 }
 
 // isInFlight reports whether the first request with the Idempotency-Key is still running. After a
-// failover its transaction may outlive its answer of 503.
+// failover its database transaction may outlive its answer of 503.
 func isInFlight(refused *client.Error) bool {
 	return refused.Status == http.StatusConflict &&
 		strings.Contains(refused.Error(), "Idempotency-Key is still running")

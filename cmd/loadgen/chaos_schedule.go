@@ -41,7 +41,7 @@ const (
 // fault is one scheduled fault.
 type fault struct {
 	Number int           `json:"number"`
-	At     time.Duration `json:"at"` // since the first fault is due
+	At     time.Duration `json:"at"` // since the start of the run
 	Kind   faultKind     `json:"kind"`
 	Target string        `json:"target"`
 	For    time.Duration `json:"for,omitzero"` // duration
@@ -116,8 +116,8 @@ var faultSpecs = []faultSpec{
 	{kind: stepClock, targets: []string{"clock"}, minAmount: 1000, maxAmount: 30 * 60_000},
 }
 
-// Some clock steps are large: they cross the end of the time for attempts, or the deadline of
-// batches.
+// Clock steps, in milliseconds. Some are large: they cross the end of the time for attempts, or the
+// deadline of batches.
 const (
 	closingStep  = int64(23*time.Hour+45*time.Minute) / int64(time.Millisecond)
 	deadlineStep = int64(24*time.Hour+time.Minute) / int64(time.Millisecond)

@@ -21,7 +21,7 @@ type ha struct {
 	json         bool
 	svc          string
 	settleWithin time.Duration
-	deployment   string // data folder of deploy/ha/up; empty: an own pair
+	deployment   string // data folder of deploy/ha/up; "" for a pair of the run's own
 	haPlan
 
 	random *rand.Rand
@@ -106,8 +106,8 @@ func (h *ha) execute(ctx context.Context) (haReport, error) {
 	return report, h.audit(ctx, &report)
 }
 
-// runPromotions fails over again and again while the partners submit. It returns when all is
-// submitted, and lost batches and payments are submitted again.
+// runPromotions fails over again and again while the partners submit. It returns when everything is
+// submitted, lost batches and payments again.
 func (h *ha) runPromotions(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, p := range h.fleet.partners {

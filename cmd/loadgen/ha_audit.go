@@ -35,9 +35,9 @@ const (
 	batchStep = 25 * time.Hour
 )
 
-// settle waits until all work is settled. First the clock stays, then it moves past the expiry of
-// payment intents, and at last past the deadline of batches. It returns the work that is still open
-// after that as broken.
+// settle waits until all work is settled. It waits with the clock as it is, then past the expiry of
+// payment intents and, if work is still open, past the deadline of batches. It returns the work
+// that is open after that as a breach.
 func (h *ha) settle(ctx context.Context) ([]string, error) {
 	timeout := h.settleWithin / 3
 	open, err := h.awaitOpen(ctx, timeout, func(o haOpenWork) bool {
@@ -157,7 +157,7 @@ func (h *ha) checkPromotions(report *haReport) (broken []string) {
 		limit = maxRedisRecovery
 	}
 	if h.deployment != "" {
-		limit *= 3 // proxies have their own checks
+		limit *= 3 // its proxies notice a failover only at their next health check
 	}
 	for i, p := range h.promotions {
 		if p.Answered > limit {

@@ -163,8 +163,8 @@ func (f *haFleet) seed(ctx context.Context) error {
 	return f.signUpProbe(ctx, f.partners[len(f.partners)-1].site)
 }
 
-// rateLimit returns the limit of requests. It is high, and counted in Redis only in runs with
-// webhooks.
+// rateLimit returns the rate limits of the API. Runs with webhooks have limits that are never
+// reached, so that Redis counts the requests. Other runs have none.
 func (f *haFleet) rateLimit() string {
 	if f.receiver == nil {
 		return "off"

@@ -13,19 +13,19 @@ import (
 	"partnerbilling/models"
 )
 
-// haReceiver receives and verifies the webhooks of all partners. It remembers each event's key.
+// haReceiver receives and verifies the webhooks of all partners. It counts the deliveries of each
+// event.
 type haReceiver struct {
 	*httptest.Server
 
 	mu       sync.Mutex
 	secrets  []string                  // of all partners
-	keys     map[string]int            // deliveries
+	keys     map[string]int            // deliveries, by event key
 	statuses map[string]intentStatuses // by payment intent
 	refused  int                       // deliveries that do not verify
 }
 
-// intentStatuses are the statuses of a payment intent that webhooks have told, each by its event's
-// key.
+// intentStatuses are the statuses of a payment intent that webhooks have reported, by event key.
 type intentStatuses map[string]string
 
 func newHAReceiver() *haReceiver {

@@ -21,7 +21,7 @@ const (
 const (
 	// haDownAfter is the time without an answer after which a master counts as dead.
 	haDownAfter = time.Second
-	// maxRedisRecovery is the maximum time from a promotion until work that began before is done.
+	// maxRedisRecovery is the maximum time from a promotion until a batch of the outage is settled.
 	maxRedisRecovery = 10 * time.Second
 	// firstProbeAmount is larger than the amounts of all rows and payments.
 	firstProbeAmount = 2_000_000_000

@@ -12,7 +12,8 @@ import (
 )
 
 // till is a point of sale of a Site with its customers. It creates payment intents one after
-// another, and completes each. It makes lost payments again, if the payment intent still exists.
+// another, and completes each according to its plan. The loss of a payment changes the plan: see
+// afterLoss.
 type till struct {
 	partner  *haPartner
 	app      *customerApp

@@ -50,7 +50,7 @@ type soak struct {
 	part                float64
 	restarts, failovers int
 
-	soakFleet *soakFleet // fleet is its part
+	soakFleet *soakFleet // fleet is its haFleet
 	load      *soakLoad
 	schedule  []soakEvent
 	events    map[soakPhase]int

@@ -4,7 +4,7 @@ import (
 	"context"
 )
 
-// take takes the oldest item of a list; the zero value without any.
+// take removes the oldest item of a list and returns it. ok is false if the list is empty.
 func take[T any](s *soakSite, items *[]T) (first T, ok bool) {
 	s.state.Lock()
 	defer s.state.Unlock()

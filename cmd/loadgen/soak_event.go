@@ -14,7 +14,7 @@ import (
 
 // soakEvent is something that operators do, or that fails, during a run.
 type soakEvent struct {
-	At   time.Duration `json:"at"` // since the begin of the run
+	At   time.Duration `json:"at"` // since the beginning of the load
 	Kind soakPhase     `json:"kind"`
 }
 

@@ -30,7 +30,7 @@ var soakPhases = []soakPhase{
 	phaseCalm, phaseRestart, phaseMigration, phaseBackup, phaseRebuild, phaseFailover,
 }
 
-// precedence lists the phases that have windows of time.
+// precedence lists the phases that have windows of time, the one that counts first at the front.
 var precedence = []soakPhase{
 	phaseFailover, phaseCapacity, phaseRebuild, phaseMigration, phaseBackup, phaseRestart,
 }
@@ -108,7 +108,8 @@ func (r *soakRecorder) phase(at span) soakPhase {
 // soakKindKey is the key of the kind of a request in its context.
 type soakKindKey struct{}
 
-// withKind names the kind of the requests with the context. Others are not recorded.
+// withKind names the kind of the requests with the context. Requests without a kind are not
+// recorded.
 func withKind(ctx context.Context, kind string) context.Context {
 	return context.WithValue(ctx, soakKindKey{}, kind)
 }
@@ -116,14 +117,14 @@ func withKind(ctx context.Context, kind string) context.Context {
 // soakCreatedKey is the key of the creation of a request's payment intent in its context.
 type soakCreatedKey struct{}
 
-// mayEndLater says that a request cancels a payment intent of that creation. If a failover has
-// happened since, the answer is 409 at first, and the intent is cancelled once the gateway has
-// confirmed that no payment was lost.
+// mayEndLater marks requests that cancel a payment intent which was created in the span. If a
+// failover has happened since, the answer is 409 at first, and the intent is cancelled once the
+// gateway has confirmed that no payment was lost.
 func mayEndLater(ctx context.Context, created span) context.Context {
 	return context.WithValue(ctx, soakCreatedKey{}, created)
 }
 
-// endsLater reports whether an answer is such a 409. The caller holds mu.
+// endsLater reports whether an answer is the 409 that mayEndLater allows. The caller holds mu.
 func (r *soakRecorder) endsLater(req *http.Request, status int) bool {
 	created, ok := req.Context().Value(soakCreatedKey{}).(span)
 	return ok && status == http.StatusConflict && slices.ContainsFunc(r.windows, func(w *soakWindow) bool {
@@ -158,8 +159,8 @@ func (r *soakRecorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// record counts an answer. Outside of failovers, and of the measurement of the capacity, every
-// answer must be a success.
+// record counts an answer. Every answer must be a success or, in failovers and in the measurement
+// of the capacity, 503 with Retry-After.
 func (r *soakRecorder) record(kind string, req *http.Request, resp *http.Response, err error, at span) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,7 +196,7 @@ func (r *soakRecorder) record(kind string, req *http.Request, resp *http.Respons
 		offset, took, req.Method, req.URL.Path, resp.Status, resp.Header.Get("Retry-After"), body)
 }
 
-// total returns the tally of a phase over all kinds, with sorted latencies.
+// total returns the tally of the phases over all kinds, with sorted latencies.
 func (r *soakRecorder) total(phases ...soakPhase) *soakTally {
 	r.mu.Lock()
 	defer r.mu.Unlock()

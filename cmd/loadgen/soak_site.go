@@ -160,7 +160,8 @@ func (s *soakSite) batchRows(ctx context.Context) error {
 	})
 }
 
-// page returns a request for a page of one of the Site's lists.
+// page returns a request for a page of one of the Site's lists. path is the area, billing or
+// checkout, and the name of the list.
 func page(kind string, query map[string]string, path ...string) func(*soakSite, context.Context) error {
 	return func(s *soakSite, ctx context.Context) error {
 		ctx = withKind(ctx, kind)
