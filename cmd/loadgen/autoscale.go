@@ -154,7 +154,7 @@ func (a *autoscale) once(ctx context.Context) (line timeline, waves []autoscaleW
 }
 
 // waves submits the two waves. The second begins once half of the workers that the first has added
-// are removed. It returns when the smallest number of workers is left.
+// are not desired any more. waves returns when the smallest number of workers is desired.
 func (a *autoscale) waves(ctx context.Context) (waves []autoscaleWave, err error) {
 	lowest := a.scaling.MinReplicas
 	for _, rows := range []int{a.backlog, a.second} {
@@ -186,8 +186,8 @@ func (a *autoscale) waves(ctx context.Context) (waves []autoscaleWave, err error
 	return waves, nil
 }
 
-// control is KEDA with its HorizontalPodAutoscaler: it reads the queries at the polling interval,
-// and changes the number of workers.
+// control does the work of KEDA and its HorizontalPodAutoscaler: it reads the queries at the
+// polling interval, and changes the number of workers.
 func (a *autoscale) control(ctx context.Context) error {
 	h := newHPA(a.scaling, a.scaledTime())
 	tick := time.NewTicker(time.Duration(float64(a.scaling.PollingInterval) / a.speed))

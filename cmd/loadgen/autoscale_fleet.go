@@ -35,8 +35,9 @@ func newWorkerFleet(launch func() (*process, string, error)) *workerFleet {
 	return &workerFleet{launch: launch, http: &http.Client{Timeout: scrapeTimeout}}
 }
 
-// resize starts workers, or terminates the youngest, until n are left. It waits for started ones to
-// listen, and for no end. It returns an error if a worker has ended by itself.
+// resize starts workers, or terminates the youngest, until n are left. It waits until started
+// workers listen, but not until terminated ones have ended. It returns an error if a worker has
+// ended by itself or did not terminate gracefully.
 func (f *workerFleet) resize(n int) error {
 	for f.size() < n {
 		p, url, err := f.launch()
@@ -96,7 +97,7 @@ func (f *workerFleet) logs() error {
 	return errors.Join(errs...)
 }
 
-// scrape returns the samples of all workers. One that does not answer has none.
+// scrape returns the samples of all workers. It skips workers that do not answer.
 func (f *workerFleet) scrape(ctx context.Context) (all []sample) {
 	f.mu.Lock()
 	workers := append([]fleetWorker(nil), f.running...)

@@ -59,8 +59,9 @@ func (l timeline) highest() (highest moment) {
 	return highest
 }
 
-// oldest returns the age of the oldest due task at its peak, and the most that it rises from one
-// moment to the next beyond the time that passes: a dispatched task is due again.
+// oldest returns the highest age of the oldest due task, and the largest jump of that age, in
+// seconds. A jump is the rise from one moment to the next beyond the time between them. It shows
+// that a dispatched task has become due again.
 func (l timeline) oldest() (peak, jump float64) {
 	for i, m := range l {
 		peak = max(peak, m.OldestDue)
@@ -71,7 +72,8 @@ func (l timeline) oldest() (peak, jump float64) {
 	return peak, jump
 }
 
-// workerSeconds returns the sum of the running times of all workers while rows are open.
+// workerSeconds returns the sum of the running times of all workers, in seconds, while rows are
+// open.
 func (l timeline) workerSeconds() (sum float64) {
 	for i := 1; i < len(l) && l[i].Backlog > 0; i++ {
 		sum += float64(l[i].Running) * (l[i].Second - l[i-1].Second)
@@ -87,7 +89,8 @@ type autoscaleReport struct {
 	waves     []*waveSeries
 }
 
-// waveSeries holds the results for a wave.
+// waveSeries holds the results for a wave. slowness is the time until all rows are settled, divided
+// by the time of MaxReplicas workers that only the latency of the rail bounds.
 type waveSeries struct {
 	drained, reached, highest, oldest, rate, used *series
 	slowness, jump                                float64 // the largest of all runs
@@ -139,8 +142,8 @@ func (r *autoscaleReport) add(line timeline, waves []autoscaleWave) {
 	}
 }
 
-// maxJump is the most that the oldest age may rise beyond the time that passes, in seconds. Moments
-// are not exactly as far apart as their ages.
+// maxJump is the most that the oldest age may rise beyond the time that passes, in seconds. It
+// allows for the time between the readings of an age and of its moment's second.
 const maxJump = 2
 
 // print prints the timeline of the first run and the results as a table, or all as JSON.
@@ -168,7 +171,8 @@ func (r *autoscaleReport) print() error {
 	return r.report(all, ratios)
 }
 
-// printTimeline prints the moments at which the workers change, and one in ten of the others.
+// printTimeline prints the moments at which the workers change, and one every ten seconds
+// otherwise.
 func (r *autoscaleReport) printTimeline(line timeline) error {
 	fmt.Fprintf(r.out, "The autoscaler's clock runs %g times as fast as that of the table.\n\n", r.speed)
 	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -116,8 +116,7 @@ func (h *hostile) run(ctx context.Context) error {
 	return h.report(all, bounds)
 }
 
-// measure measures the other partner's latency before and during an attack. The process must
-// survive.
+// measure measures the other partner's latency before and during an attack. The API must survive.
 func (h *hostile) measure(ctx context.Context, to *attackSeries) error {
 	if err := h.checkpoint(ctx); err != nil {
 		return err

@@ -58,8 +58,8 @@ func batchOfLongReferences(reference string, length int) string {
 	return b.String()
 }
 
-// waves returns an attack that sends bodies of batches at once, every second, each of another
-// partner. Their answers do not matter.
+// waves returns an attack that sends bodies of batches at once, every second, each from another
+// partner. It ignores the answers.
 func (h *hostile) waves(body func(n int) string) func(ctx context.Context) error {
 	var sent atomic.Int64
 	return func(ctx context.Context) error {

@@ -82,7 +82,7 @@ func (m *requestMaker) next() hostileRequest {
 	}
 }
 
-// make returns a valid request with up to four faults.
+// make returns a valid request that one to four faults have changed.
 func (m *requestMaker) make() hostileRequest {
 	r := m.valid()
 	faults := []func(*hostileRequest){m.breakPath, m.breakQuery, m.breakHeader, m.breakBody, m.breakMethod}

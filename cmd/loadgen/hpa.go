@@ -9,7 +9,7 @@ import (
 )
 
 // hpa is a HorizontalPodAutoscaler that KEDA feeds: it decides as those of Kubernetes 1.34 and KEDA
-// 2.18 do, on external metrics with AverageValue targets. Its owner changes the replicas.
+// 2.18 do, on external metrics with AverageValue targets. The caller changes the replicas.
 type hpa struct {
 	kubernetes.Scaling
 	replicas int // current
@@ -82,7 +82,7 @@ func (h *hpa) propose(readings []reading) (proposed int, ok bool) {
 }
 
 // value returns the value that KEDA reports for a trigger: the reading or, after enough failures in
-// a row, what makes the fallback's number of replicas.
+// a row, the value that asks for the fallback's number of replicas.
 func (h *hpa) value(t kubernetes.Trigger, r reading) (float64, bool) {
 	if r.ok {
 		h.failures[t.Name] = 0
@@ -144,7 +144,7 @@ func (h *hpa) downLimit(now time.Time) int {
 
 // allowed returns the number of replicas that the rules allow in a direction, 1 or -1. apply
 // applies a policy to the replicas at the beginning of its period. Of several policies, the one
-// with the largest change counts, or the one with the smallest.
+// with the largest change counts, or with SelectPolicy Min the one with the smallest.
 func (h *hpa) allowed(
 	now time.Time, rules kubernetes.Rules, direction int, apply func(float64, kubernetes.Policy) float64,
 ) int {
