@@ -175,7 +175,7 @@ func (b *bench) execWithoutTimeout(ctx context.Context, query string) error {
 	return conn.Close()
 }
 
-// deleteBatches deletes all batches and all tasks.
+// deleteBatches deletes all batches with their ledger entries and sandbox debits, and all tasks.
 func (b *bench) deleteBatches(ctx context.Context) error {
 	if err := b.exec(ctx, "TRUNCATE batches, batch_rows, ledger_entries, outbox, sandbox_debits"); err != nil {
 		return err
@@ -241,8 +241,8 @@ func (r ratio) met() bool {
 	return r.Value >= r.Target
 }
 
-// report prints the results as a table or as JSON. The ratio of refused calls is one of them, if
-// calls were measured.
+// report prints the results as a table or as JSON. It adds the ratio of refused calls if calls were
+// counted.
 func (b *bench) report(all []*series, ratios []ratio) error {
 	if refused, ok := b.calls.ratio(); ok {
 		ratios = append(ratios, refused)

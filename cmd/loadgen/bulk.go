@@ -7,14 +7,14 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// bulkSettings make a database transaction fast that fills a table or builds an index. It checks no
-// foreign key and fires no trigger.
+// bulkSettings speed up a database transaction that fills a table or builds an index. With them it
+// checks no foreign key and fires no trigger.
 var bulkSettings = []string{
 	"SET LOCAL statement_timeout = 0", "SET LOCAL session_replication_role = replica",
 	"SET LOCAL synchronous_commit = off", "SET LOCAL maintenance_work_mem = '512MB'",
 }
 
-// withoutIndexes calls do while a table has no triggers and no index.
+// withoutIndexes calls do while a table has no index and its triggers do not fire.
 func withoutIndexes(ctx context.Context, tx bun.Tx, table string, do func() error) error {
 	drop, create, err := indexesOf(ctx, tx, table)
 	if err != nil {
@@ -29,8 +29,9 @@ func withoutIndexes(ctx context.Context, tx bun.Tx, table string, do func() erro
 	return execAll(ctx, tx, create)
 }
 
-// indexesOf returns the statements that drop the indexes of a table, those of a partitioned one in
-// all partitions, and those that build them. The primary key is the last, as in the migrations.
+// indexesOf returns the statements that drop the indexes of a table, and those that build them
+// again. On a partitioned table they change all partitions. The primary key is the last, as in the
+// migrations.
 func indexesOf(ctx context.Context, tx bun.Tx, table string) (drop, create []string, err error) {
 	err = tx.NewRaw(`
 SELECT CASE WHEN c.oid IS NULL THEN format('DROP INDEX %s', i.indexrelid::regclass)

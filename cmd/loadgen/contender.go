@@ -20,8 +20,8 @@ func newContender(name string, process *process, call *call) *contender {
 	}
 }
 
-// measureThroughput measures how many calls a second the handler answers, after a warm-up of a
-// tenth of the time.
+// measureThroughput measures how many calls a second the handler answers, and the CPU time that
+// each takes, after a warm-up of a tenth of the time.
 func (b *bench) measureThroughput(ctx context.Context, part *contender, workers int, measured time.Duration) error {
 	if err := b.checkpoint(ctx); err != nil {
 		return err

@@ -25,7 +25,8 @@ func drainCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// drain measures how fast a worker settles a backlog, beside references without it.
+// drain measures how fast a worker settles a backlog, beside references that do not use the
+// service.
 type drain struct {
 	partners
 	rows       int

@@ -22,7 +22,7 @@ func fairCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// fair measures the small batch of a partner that comes after a million rows of another partner.
+// fair measures how soon a small batch settles that comes after a large backlog of another partner.
 // `svc api` and `svc worker` run as processes of their own, on the sandbox rail.
 type fair struct {
 	partners

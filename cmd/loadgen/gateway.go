@@ -128,7 +128,7 @@ func (g *gateway) Cancel(_ context.Context, keys []string, report func(int, rail
 	}
 }
 
-// List implements rail.Rail. The list is complete up to its last millisecond, exclusive.
+// List implements rail.Rail. The list is complete up to the present millisecond, exclusive.
 func (g *gateway) List(_ context.Context, q rail.ListQuery) (rail.ListPage, error) {
 	if err := q.Validate(); err != nil {
 		return rail.ListPage{}, err

@@ -60,7 +60,7 @@ type historyQuantity struct {
 // historyDay is the number of batches, and of payment intents, in the lists of the compared day.
 const historyDay = 100
 
-// maxGrowth is the target for what may take longer with history.
+// maxGrowth is the target for latencies with history ÷ without.
 const maxGrowth = -1.1
 
 func (h *history) run(ctx context.Context) error {

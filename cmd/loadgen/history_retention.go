@@ -69,8 +69,9 @@ WHERE parent = 'batch_rows' ORDER BY lowest LIMIT 1`
 	return rows, err
 }
 
-// dropPartition drops a partition past its retention, and returns when that began and ended. A
-// partition that another transaction has locked is tried again, as the sweep does.
+// dropPartition drops a partition past its retention, and returns the times at which the drop began
+// and ended. If another database transaction has locked the partition, it tries again, as the sweep
+// does.
 func (b *bench) dropPartition(ctx context.Context) (began, ended time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retentionWithin)
 	defer cancel()

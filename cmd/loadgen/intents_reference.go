@@ -99,7 +99,7 @@ func (r *intentReference) bare(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusCreated).JSON(answer)
 }
 
-// naive does the same, and encodes the picture as in the documentation of the encoder.
+// naive inserts the same row, and encodes the picture as in the documentation of the encoder.
 func (r *intentReference) naive(c *fiber.Ctx) error {
 	answer, err := r.insert(c)
 	if err != nil {

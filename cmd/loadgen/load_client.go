@@ -76,8 +76,8 @@ func (b *bench) measuringClient(conns int) *loadClient {
 }
 
 // dialAhead opens connections before they are needed, as clients that have run for a while do. The
-// server has accepted all of them once it answers on a later one. It closes those that are never
-// used.
+// server has accepted all of them once it answers on a later one. The server closes those that are
+// never used.
 func (c *loadClient) dialAhead(ctx context.Context, address string, conns int) error {
 	ready := make(chan net.Conn, conns)
 	for range conns {
@@ -228,8 +228,8 @@ func (c *loadClient) openLoop(
 	return l.sorted(), errors.Join(err, l.failure())
 }
 
-// pace calls do at a rate for the duration, each in a goroutine of its own when it is due, and
-// waits for all.
+// pace calls do at a rate per second for the duration, each in a goroutine of its own when it is
+// due, and waits for all.
 func pace(ctx context.Context, rate float64, duration time.Duration, do func(n int, due time.Time)) error {
 	var group sync.WaitGroup
 	defer group.Wait()

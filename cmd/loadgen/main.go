@@ -1,4 +1,5 @@
-// Command loadgen drives a running service and measures it. Run `loadgen help`.
+// Command loadgen drives the service and measures it, mostly on private servers of its own. Run
+// `loadgen help`.
 package main
 
 import (

@@ -157,8 +157,8 @@ func (o *overload) findCapacity(ctx context.Context) (perSecond float64, err err
 }
 
 // nextCall returns a call that creates a payment intent, of the partners in rotation. Its
-// Idempotency-Key makes it a transaction of several statements, so that the service has more work
-// than the generator.
+// Idempotency-Key makes it a database transaction of several statements, so that the service has
+// more work than the generator.
 func (o *overload) nextCall() *call {
 	n := int(o.next.Add(1))
 	c := *o.intents[n%len(o.intents)]

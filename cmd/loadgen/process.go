@@ -198,8 +198,8 @@ func (e *tailBuffer) String() string {
 
 var _ io.Writer = (*tailBuffer)(nil)
 
-// peakMemory returns the peak resident memory of the process in MB (10^6 bytes), from /proc. It
-// returns 0 on systems without /proc.
+// peakMemory returns the peak resident memory of the process in MB (10^6 bytes), from /proc. After
+// terminate it returns the peak from right before. It returns 0 on systems without /proc.
 func (p *process) peakMemory() float64 {
 	status, err := os.ReadFile(procFile(p.cmd.Process.Pid, "status"))
 	if err != nil {
@@ -238,7 +238,7 @@ func treeCPUTime(pid int) time.Duration {
 	return time.Duration(ticks) * time.Second / ticksPerSecond
 }
 
-// ticksPerSecond is the unit of CPU times in /proc.
+// ticksPerSecond is the number of ticks, the unit of CPU times in /proc, in a second.
 const ticksPerSecond = 100
 
 // cpuTicks returns the sum of the first n of these times of a process, in ticks: its user and

@@ -11,7 +11,7 @@ const statementLibrary = "pg_stat_statements"
 // readerClaim is a statement that finds, claims or counts unfinished work.
 type readerClaim struct {
 	name  string
-	text  string // a part of no other statement, without constants
+	text  string // a part of this statement alone, without constants
 	byRow bool   // its blocks grow with its rows: concurrent calls share it
 }
 

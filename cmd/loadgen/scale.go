@@ -157,8 +157,9 @@ func (b *bench) startIsolatedWorker(ctx context.Context, cfg workerConfig) (*wor
 	return w, nil
 }
 
-// settledRate measures the rate of settled rows after a warm-up. The measurement is repeated until
-// there are any. A backlog that ends before is an error, since the rate would be too low.
+// settledRate measures the rate of settled rows after a warm-up. If no row settles in the measured
+// time, it goes on for as long again. A backlog that ends before is an error, since the rate would
+// be too low.
 func (b *bench) settledRate(ctx context.Context, warmUp, measured time.Duration) (float64, error) {
 	if err := wait(ctx, warmUp); err != nil {
 		return 0, err

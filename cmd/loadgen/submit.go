@@ -37,7 +37,7 @@ type submit struct {
 
 	api     *process
 	clients []*batchClient // one for each Site
-	bodies  int            // number of submitted bodies
+	bodies  int            // number of submitted bodies, for their references
 }
 
 // submitClients lists the compared numbers of concurrent clients.

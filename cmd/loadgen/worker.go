@@ -27,7 +27,7 @@ type workerConfig struct {
 	queues      []models.Queue
 	recurring   []models.TaskKind
 	rail        rail.Rail
-	concurrency int // debits in flight
+	concurrency int // maximum of debits in flight
 }
 
 // debitWorker returns the configuration of a worker for debits that is never limited by its call
