@@ -5,9 +5,9 @@ CREATE TYPE row_state AS ENUM ('pending', 'inProgress', 'settled');
 CREATE TYPE row_outcome AS ENUM ('succeeded', 'customerNotActive', 'insufficientFunds', 'accountUnavailable',
     'limitExceeded', 'declinedByCustomer', 'declined', 'timedOut', 'unconfirmed', 'cancelled');
 
--- Counts the uses of each batchReference. A batch row's rail key derives from the reference and
--- this generation, so a submission that is repeated after a loss has the same keys. This record
--- outlives its batch.
+-- generation is the number of batches that have used a batchReference. The rail keys of a batch
+-- derive from both, so a batch that is submitted again after the database has lost it has the same
+-- keys. The row outlives its batches, so that a later batch gets new keys.
 CREATE TABLE batch_references (
     site_id         uuid NOT NULL,
     batch_reference text NOT NULL COLLATE "C",
@@ -15,8 +15,8 @@ CREATE TABLE batch_references (
     PRIMARY KEY (site_id, batch_reference)
 );
 
--- Only the statement that settles rows updates the counters. It derives them from the rows that it
--- returned.
+-- Each statement that settles rows updates the counters, from the rows that it has settled. A later
+-- correction of a row leaves them unchanged.
 CREATE TABLE batches (
     site_id          uuid        NOT NULL REFERENCES sites,
     id               uuid        NOT NULL,
@@ -34,10 +34,10 @@ CREATE TABLE batches (
     submitted_at     bigint      NOT NULL,
     settle_by        bigint      NOT NULL,
     settled_at       bigint,
-    cancelled_at     bigint,                -- rows without a final answer after this end as cancelled
-    attempts_over_at bigint,                -- when rows without a started debit call were closed
-    retry_of         text        COLLATE "C",  -- the batchReference of the parent
-    retried_as       text        COLLATE "C",  -- the batchReference of the only child
+    cancelled_at     bigint,                -- when it was cancelled; rows then end as cancelled, not timedOut
+    attempts_over_at bigint,                -- when the rows without a debit call were closed
+    retry_of         text        COLLATE "C",  -- the batchReference of the batch whose rows this one retries
+    retried_as       text        COLLATE "C",  -- the batchReference of the one batch that retries rows of this one
     fingerprint      bytea       NOT NULL,  -- SHA-256 of the canonical body
     extras           bytea,                 -- canonical JSON of the body's unknown fields
     trace_id         text        NOT NULL DEFAULT '',
@@ -55,30 +55,30 @@ CREATE TRIGGER batches_transitions AFTER UPDATE OF state ON batches
     FOR EACH ROW WHEN (OLD.state = 'settled' AND NEW.state <> 'settled')
     EXECUTE FUNCTION refuse_transition('state');
 
--- The service identifies a batch row by batch and index. The primary key is the only index, so that
--- both updates of a row are HOT; workers find rows through the outbox. There is no foreign key,
--- because its check costs more than the insert: rows are only written in the transaction of their
--- batch.
+-- The rows of batches. The primary key is the only index, so that both updates of a row (claim and
+-- settlement) are HOT: they write no index. Workers find rows through the outbox. There is no
+-- foreign key: its check costs more than the insert, and rows are only written in the transaction
+-- of their batch.
 --
 --   pending     no worker holds the row, and no known debit call can still debit it
 --   inProgress  a worker has claimed the row, and has neither released nor settled it
---   settled     final; but the service keeps asking the rail about an unconfirmed row in doubt
+--   settled     final, but the service keeps asking the rail about an unconfirmed row in doubt
 CREATE TABLE batch_rows (
     site_id            uuid        NOT NULL,
     batch_id           uuid        NOT NULL,
     row_index          int         NOT NULL,
     attempts           int         NOT NULL DEFAULT 0,   -- debit calls; a claim counts its call in advance
-    link_id            uuid,                             -- bound once, never changed
+    link_id            uuid,                             -- the customer link; bound once, never changed
     lease_token        uuid,
     lease_until        timestamptz,
     deferrals          int         NOT NULL DEFAULT 0,   -- results without a final outcome; sets the backoff
     amount             bigint      NOT NULL,
-    next_attempt_at    bigint,                           -- the next debit, or the next look-up if in doubt
-    called_at          bigint,                           -- lower bound for the last rail call; NULL: submission
+    next_attempt_at    bigint,                           -- of the debit, or look-up if in doubt; NULL: at once
+    called_at          bigint,                           -- at or before the last rail call; NULL: use submission
     settled_at         bigint,
     state              row_state   NOT NULL DEFAULT 'pending',
     outcome            row_outcome,
-    corrected_outcome  row_outcome,
+    corrected_outcome  row_outcome,                      -- the true outcome, if learned after settlement
     in_doubt           boolean     NOT NULL DEFAULT false,  -- an earlier debit call may lack its answer
     customer_reference text        NOT NULL COLLATE "C",
     row_reference      text        NOT NULL COLLATE "C",
@@ -114,7 +114,7 @@ CREATE TABLE ledger_entries (
     batch_reference    text           COLLATE "C",
     row_reference      text           COLLATE "C",
     customer_reference text           COLLATE "C",
-    link_id            uuid,                   -- whose agreement was debited; NULL for payments
+    link_id            uuid,                   -- the link whose agreement was debited; NULL for payments
     payment_intent_id  uuid,
     order_id           text           COLLATE "C",
     CHECK (debit_account <> credit_account),

@@ -7,8 +7,8 @@ CREATE TYPE transaction_status AS ENUM ('Settled', 'Declined', 'Failed', 'Cancel
 -- update of this row, so that only one of payment, expiry and cancellation succeeds.
 --
 --   created  a customer may start to pay
---   pending  a customer has started to pay; or closing_as is set, and the payment intent ends with
---            that status once the rail confirms that no payment was made in an earlier epoch
+--   pending  a customer has started to pay; or closing_as is set: the payment intent ends with that
+--            status once the rail confirms that no payment was made in an earlier epoch
 --   final    transaction_status is set
 CREATE TABLE payment_intents (
     site_id            uuid         NOT NULL REFERENCES sites,
@@ -33,13 +33,13 @@ CREATE TABLE payment_intents (
 
     -- The transaction, set when the customer starts to pay.
     transaction_id     uuid,
-    party              bytea,                              -- customer and agreement, sealed under the master key; empty: erased
+    party              bytea,                              -- customer and agreement, sealed; empty: erased
     discounts          jsonb,
     amount_charged     bigint       CHECK (amount_charged BETWEEN 0 AND amount),
     started_at         bigint,
-    attempts           int          NOT NULL DEFAULT 0,    -- debit calls made, or started by a worker that died
-    deferrals          int          NOT NULL DEFAULT 0,    -- attempts without a final answer
-    called_at          bigint,                             -- lower bound for the last rail call; NULL: creation
+    attempts           int          NOT NULL DEFAULT 0,    -- debit calls; a claim counts its call in advance
+    deferrals          int          NOT NULL DEFAULT 0,    -- results without a final status
+    called_at          bigint,                             -- at or before the last rail call; NULL: use creation
     in_doubt           boolean      NOT NULL DEFAULT false,  -- a debit may exist that the rail has not confirmed
     next_attempt_at    bigint,
     lease_token        uuid,
