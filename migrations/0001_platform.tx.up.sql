@@ -1,9 +1,9 @@
 -- The platform: time, the identity of the database, partners with their Sites and API clients,
 -- keys, alerts, and the audit log.
 --
--- A bigint column whose name ends in _at or _by holds service time in Unix milliseconds. A
--- timestamptz column holds the server's own time. Leases use server time, because the sandbox's
--- clock must not move them.
+-- Unless a comment says otherwise, a bigint column for a point in time (created_at, settle_by,
+-- open_until) holds service time in Unix milliseconds. A timestamptz column holds the server's own
+-- time. Leases use server time, because the sandbox's clock must not move them.
 --
 -- Primary keys are created after the other indexes of their tables. Among indexes of equal cost, as
 -- on an empty table, the planner takes the newest, and connections keep their plans while tables
@@ -140,19 +140,18 @@ CREATE TABLE credential_uses (
     PRIMARY KEY (client_id, fingerprint)
 );
 
--- The ids of used client assertions (RFC 7523), kept until the assertions expire. They prevent
--- replay.
+-- Used client assertions (RFC 7523), kept until they expire. They prevent replay.
 CREATE TABLE client_assertions (
     client_id  uuid   NOT NULL,
-    jti        text   NOT NULL,
-    expires_at bigint NOT NULL
+    jti        text   NOT NULL,  -- a digest of the assertion's jti
+    expires_at bigint NOT NULL   -- the server's own time, in Unix milliseconds
 );
 CREATE INDEX client_assertions_expiry ON client_assertions (expires_at);
 ALTER TABLE client_assertions ADD PRIMARY KEY (client_id, jti);
 
 -- The service's own keys. Each is encrypted under the master key (AES-256-GCM, prefixed with the
 -- master key's id). The newest active key of a purpose issues tokens; the other keys verify tokens
--- until they retire.
+-- until they retire. All times are the server's own, in Unix milliseconds.
 CREATE TABLE service_keys (
     id         uuid   NOT NULL,
     purpose    text   NOT NULL CHECK (purpose IN ('accessToken', 'signupLink', 'paginationLink')),
@@ -178,8 +177,8 @@ CREATE TABLE idempotency_keys (
 CREATE INDEX idempotency_keys_age ON idempotency_keys (created_at);
 ALTER TABLE idempotency_keys ADD PRIMARY KEY (client_id, path, key);
 
--- Alerts are conditions that an operator must look at. Each kind and subject has one row, however
--- often it recurs.
+-- Alerts are conditions that an operator must look at. Each pair of kind and subject has one row,
+-- however often the condition recurs.
 CREATE TABLE alerts (
     kind            text   NOT NULL,
     subject         text   NOT NULL,
@@ -198,8 +197,9 @@ CREATE INDEX alerts_closed ON alerts (closed_at) WHERE closed_at IS NOT NULL;
 CREATE INDEX alerts_open_by_kind ON alerts (kind) WHERE closed_at IS NULL;
 ALTER TABLE alerts ADD PRIMARY KEY (kind, subject);
 
--- raise_alert opens an alert, or reopens a closed alert. All code that raises alerts calls it. It
--- is a function so that statements that seldom raise an alert do not plan the INSERT.
+-- raise_alert opens an alert, reopens a closed one, or updates the detail of an open one. All code
+-- that raises alerts calls it. It is a function so that statements that seldom raise an alert do
+-- not plan the INSERT.
 CREATE FUNCTION raise_alert(kind text, subject text, organisation uuid, site uuid, detail text, trace_id text)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -223,12 +223,12 @@ BEGIN
         FROM unnest(TG_ARGV) c);
 END $$;
 
--- The audit log: actor, act, origin, time and outcome. It records each act of an
--- operator (svc admin), and each act by which a partner changes its configuration or cancels
--- debits. The transaction of an act writes its entry, so that neither exists without the other.
+-- The audit log: actor, act, origin, time and outcome. It records each act of an operator (svc
+-- admin), and each act by which a partner changes its configuration or cancels debits. The
+-- transaction of a successful act writes its entry, so that neither exists without the other.
 CREATE TABLE audit_log (
     id              uuid        NOT NULL,
-    at              bigint      NOT NULL,
+    at              bigint      NOT NULL,               -- service time
     recorded_at     timestamptz NOT NULL DEFAULT statement_timestamp(),
     actor_kind      text        NOT NULL CHECK (actor_kind IN ('operator', 'client')),
     actor           text        NOT NULL,               -- the operator's name, or the client's id
@@ -262,14 +262,15 @@ REVOKE UPDATE, DELETE, TRUNCATE ON audit_log FROM PUBLIC, CURRENT_USER;
 
 -- Partitions. A growing table is partitioned by the time in its ids, which are UUIDv7s of real
 -- time. A look-up by id reads one partition, and retention drops whole ones. The names of
--- partitions end in the date on which they begin. The partition named _default holds ids that no
--- other takes: of subjects older than the oldest partition, or beyond the newest.
+-- partitions end in the date on which they begin. The partition whose name ends in _default holds
+-- the ids outside of all other partitions: older than the oldest, or beyond the newest.
 
 -- id_at is the lowest UUID of a time.
 CREATE FUNCTION id_at(at timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN (lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
 
--- The partitions of a table, but for its _default, with the range of ids of each.
+-- The partitions of all partitioned tables, except each _default, with the range of their ids: from
+-- lowest, below beyond.
 CREATE VIEW partitions AS
     SELECT p.relname AS parent, c.relname AS name, (bound.ids[1])::uuid AS lowest, (bound.ids[2])::uuid AS beyond
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent
@@ -277,12 +278,12 @@ CREATE VIEW partitions AS
     WHERE p.relkind = 'p' AND p.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND bound.ids IS NOT NULL;
 
 -- The functions that make and drop partitions run as the owner of the tables, so that workers need
--- no such right.
+-- no right to change the schema.
 
 -- make_partition makes the partition of a table for a period ('week' or 'month') that begins in UTC
 -- at a given time. It takes storage parameters and local indexes from the _default, and moves the
--- ids of the period from there. It returns false if the partition exists, or if more than most ids
--- would have to move.
+-- rows of the period from there. It returns false if the partition exists, or if the number of rows
+-- to move exceeds most.
 CREATE FUNCTION make_partition(parent name, period text, begins timestamptz, most int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
@@ -323,8 +324,9 @@ BEGIN
     RETURN true;
 END $$;
 
--- make_first_partitions makes the present period's partition of a table, the one before it, whose
--- ids a slow clock or a long transaction may still bring, and the next ones.
+-- make_first_partitions makes the partitions of a table for the present period, the period before
+-- it and the next ahead periods. A slow clock or a long transaction may still insert ids of the
+-- period before.
 CREATE FUNCTION make_first_partitions(parent name, period text, ahead int) RETURNS void LANGUAGE sql AS $$
     SELECT make_partition(parent, period,
         (date_trunc(period, statement_timestamp(), 'UTC') AT TIME ZONE 'UTC' + n * ('1 ' || period)::interval)
@@ -332,9 +334,10 @@ CREATE FUNCTION make_first_partitions(parent name, period text, ahead int) RETUR
     FROM generate_series(-1, ahead) AS n ORDER BY n
 $$;
 
--- kept_in_partition counts, up to most + 1, what retention keeps in a partition: rows that are
--- open, or whose retention began after a time. Rows of batches go with the last batch of their
--- partition. Events whose attempts have no partition are all kept: they are removed one by one.
+-- kept_in_partition counts, up to most + 1, the rows of a partition that retention keeps: pending
+-- events, and events whose retention began after until. For batch_rows it counts the Sites that
+-- still have a batch in the partition's range. Without a matching partition of webhook_attempts, it
+-- returns most + 1: the events are then removed one by one.
 CREATE FUNCTION kept_in_partition(parent name, partition name, until bigint, most int) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
@@ -354,15 +357,16 @@ BEGIN
     RETURN kept;
 END $$;
 
--- partition_keeps is the condition for rows r of a table that retention keeps. NULL: it keeps none.
+-- partition_keeps returns the SQL condition under which retention keeps a row r of a table. NULL:
+-- retention keeps no row.
 CREATE FUNCTION partition_keeps(parent name, until bigint) RETURNS text LANGUAGE sql IMMUTABLE RETURN format(
     CASE parent WHEN 'webhook_events' THEN
         '(CASE WHEN r.status = ''pending'' THEN 9223372036854775807 ELSE r.requested_at END) > %s'
     END, until);
 
--- drop_partition drops a partition, and moves what retention keeps of it to the _default. Attempts
--- and slots go with their events. It returns false if more than most rows would have to move, or if
--- the table has no such partition. The _default is none.
+-- drop_partition drops a partition, and moves the rows that retention keeps to the _default.
+-- Attempts and slots go with their events. It returns false if the number of rows to move exceeds
+-- most, or if the table has no such partition. It does not drop a _default.
 CREATE FUNCTION drop_partition(parent name, partition name, until bigint, most int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
@@ -396,6 +400,6 @@ BEGIN
     RETURN true;
 END $$;
 
--- The reading role runs none of them: they change tables with the rights of the owner. grants.sql
--- lets the runtime role run them.
+-- These functions run with the rights of the owner. Only the runtime role may call them; see
+-- grants.sql.
 REVOKE EXECUTE ON FUNCTION make_partition, kept_in_partition, drop_partition FROM PUBLIC;

@@ -13,18 +13,19 @@ CREATE TABLE customer_links (
     expires_at         bigint     NOT NULL,
     linked_at          bigint,
     revoked_at         bigint,
-    party              bytea,               -- customer and agreement, sealed under the master key; NULL: none, or erased
+    party              bytea,               -- customer and agreement, sealed under a master key; NULL: none, or erased
     key_id             uuid       NOT NULL,
     trace_id           text       NOT NULL DEFAULT '',
-    CHECK ((state = 'linked') <= (linked_at IS NOT NULL AND party IS NOT NULL))
+    CHECK ((state = 'linked') <= (linked_at IS NOT NULL AND party IS NOT NULL))  -- <=: implies
 );
 CREATE UNIQUE INDEX customer_links_id ON customer_links (id);
 CREATE INDEX customer_links_newest ON customer_links (site_id, customer_reference, invited_at DESC, id DESC);
 CREATE INDEX customer_links_list ON customer_links (site_id, invited_at DESC, id DESC);
 CREATE INDEX customer_links_list_by_state ON customer_links (site_id, state, invited_at DESC, id DESC);
 CREATE INDEX customer_links_due_expiry ON customer_links (expires_at) WHERE state = 'invited';
--- Finds invitations past expiry that no sweep has marked as expired. They are few, and lists
--- correct their totals by them. The index covers every column that a list shows of them.
+-- Finds overdue invitations: past their expiry, and not yet marked as expired by a sweep. They are
+-- few, and lists correct their totals by them. The index covers every column that a list shows of
+-- them.
 CREATE INDEX customer_links_overdue_whole ON customer_links (site_id, expires_at, invited_at, id)
     INCLUDE (customer_reference) WHERE state = 'invited';
 -- Finds revoked links that still name their customer, for retention.
@@ -40,8 +41,8 @@ CREATE TRIGGER customer_links_transitions AFTER UPDATE OF state ON customer_link
 
 -- Lists read stored totals instead of counting links. A trigger writes each change of a link's
 -- state to link_changes, in the transaction of the change. Writers only insert rows, so they never
--- wait for each other. The folding task moves changes into link_totals. For each Site, state and
--- time range, at any time: links = totals + changes.
+-- wait for each other. A sweep folds the changes: it moves them into link_totals. At any time, and
+-- for each Site, state and time range: links = totals + changes.
 CREATE TABLE link_changes (
     site_id    uuid       NOT NULL,
     invited_at bigint     NOT NULL,
@@ -50,10 +51,11 @@ CREATE TABLE link_changes (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX link_changes_site ON link_changes (site_id);
 
--- A tree over invitation time for each Site and state. A node of level n covers 128^n ms, starting
--- at bucket << 7n, in 128 equal parts. totals[p] is the number of links in parts 1 to p. A part
--- with many links also has a node of its own, one level down. A node has a row for each state that
--- has had links in it. The root, at level 6, covers the time until 2109.
+-- The number of links by time of invitation: one tree of nodes for each Site. A node of level n
+-- covers 128^n ms from bucket * 128^n, in 128 equal parts. It has one row for each state that has
+-- had links in it. totals[p] is the number of that state's links in parts 1 to p. A part with many
+-- links also has a node of its own, one level down. The root, at level 6, covers the time until
+-- 2109.
 CREATE TABLE link_totals (
     site_id uuid       NOT NULL REFERENCES sites,
     level   smallint   NOT NULL CHECK (level BETWEEN 1 AND 6),
@@ -80,8 +82,8 @@ CREATE TRIGGER customer_links_change AFTER UPDATE ON customer_links
     WHEN ((OLD.site_id, OLD.invited_at, OLD.state) IS DISTINCT FROM (NEW.site_id, NEW.invited_at, NEW.state))
     EXECUTE FUNCTION note_link_change();
 
--- add_links adds changes[i] links in parts[i], counted from 1, to the totals of a node. A NULL
--- total is a node without links.
+-- add_links adds changes[i] links in part parts[i], from 1, to the totals of a node. NULL totals
+-- mean a node without links.
 CREATE FUNCTION add_links(totals int[], parts int[], changes int[]) RETURNS int[] LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     none int[] := array_fill(0, ARRAY[128]);

@@ -1,4 +1,4 @@
--- Webhooks: endpoints, secrets, events, delivery leases and attempts.
+-- Webhooks: endpoints, secrets, events, delivery slots and attempts.
 
 CREATE TYPE webhook_event_type AS ENUM ('transactionStatus', 'batchSettled', 'rowCorrected', 'customerLinked',
     'customerRevoked', 'customerExpired');
@@ -15,7 +15,7 @@ CREATE TABLE webhook_endpoints (
     updated_at      bigint NOT NULL,
     disabled_at     bigint,
     failures        int    NOT NULL DEFAULT 0,  -- consecutive
-    open_until      bigint,                     -- the breaker is open until then, then half-open: one probe at a time
+    open_until      bigint,                     -- the breaker is open until then, then half-open; NULL: closed
     openings        int    NOT NULL DEFAULT 0,  -- of the breaker, since width was last at its maximum
     width           int    NOT NULL,            -- limit of concurrent deliveries
     gone_since      bigint,                     -- the first of consecutive 410 responses
@@ -74,14 +74,14 @@ CREATE TABLE webhook_events (
     CHECK ((payment_intent_id IS NULL) = (transaction_status IS NULL)),
     CHECK ((status = 'pending') = (next_attempt_at IS NOT NULL)),
     CHECK ((status = 'pending') = (task_id IS NOT NULL)),
-    -- An event has the time of its subject, and so the partition of that time.
+    -- The id of an event begins with the time of its payment intent's id.
     CHECK (is_test OR left(id::text, 13) = left(payment_intent_id::text, 13))
 ) PARTITION BY RANGE (id);
 ALTER TABLE webhook_events ALTER body SET STORAGE EXTERNAL;  -- bodies are too small for compression to pay off
 CREATE TABLE webhook_events_default PARTITION OF webhook_events DEFAULT
     WITH (fillfactor = 70, autovacuum_analyze_scale_factor = 0.05, autovacuum_analyze_threshold = 500);
--- Each payment intent has at most one event. Each partition has an index of its own: the events of
--- an intent, whose ids have one time, are in one partition.
+-- Each payment intent has at most one event. An index of each partition enforces that: events of
+-- one intent have ids of one time, and so are in one partition.
 CREATE UNIQUE INDEX webhook_events_default_intent ON webhook_events_default (organisation_id, payment_intent_id)
     WHERE payment_intent_id IS NOT NULL;
 CREATE INDEX webhook_events_list ON webhook_events (organisation_id, created_at DESC, id DESC);
@@ -89,19 +89,17 @@ CREATE INDEX webhook_events_list_by_status ON webhook_events (organisation_id, s
 -- Event streams read in order of transaction ids. The order is complete below the oldest running
 -- transaction.
 CREATE INDEX webhook_events_requested ON webhook_events (organisation_id, requested_in, id);
--- When the retention of an event begins. A pending event is kept.
+-- Finds events past their retention. The value of a pending event is the maximum: it is kept.
 CREATE INDEX webhook_events_age ON webhook_events
     ((CASE WHEN status = 'pending' THEN 9223372036854775807 ELSE requested_at END));
--- The primary key is created last. While the table is small, the planner rates the indexes alike
--- and takes the newest.
 ALTER TABLE webhook_events ADD PRIMARY KEY (organisation_id, id);
 CREATE TRIGGER webhook_events_transitions AFTER UPDATE OF status ON webhook_events
     FOR EACH ROW WHEN (OLD.status NOT IN ('pending', NEW.status) AND NEW.status IN ('delivered', 'failed'))
     EXECUTE FUNCTION refuse_transition('status');
 SELECT make_first_partitions('webhook_events', 'month', 2);
 
--- The slots of events at their endpoints. The rows are short and the indexes small. The event
--- itself, with its body and its many indexes, is updated only once, when its outcome is known.
+-- The slots of events at their endpoints. The rows are short and the indexes small. An attempt
+-- updates the event itself, which has a body and many indexes, only once: with its result.
 --
 --   parked    until IS NULL: the endpoint has no free slot, or its breaker is open
 --   released  until is set, token IS NULL: holds a slot, and the task is on its way to a worker
@@ -113,7 +111,7 @@ CREATE TABLE webhook_slots (
     site_id          uuid   NOT NULL,  -- the event's
     requested_at     bigint NOT NULL,  -- when the event's round began: the oldest is released first
     task_id          uuid   NOT NULL,  -- the outbox id of the round's task
-    until            timestamptz,      -- when the slot is freed again
+    until            timestamptz,      -- when a released or leased slot expires
     token            uuid,             -- the worker's lease token
     number           int,              -- the leased attempt's
     url              text,             -- the leased attempt's

@@ -11,7 +11,7 @@ CREATE TABLE sandbox_accounts (
 -- arrived has no agreement, amount or currency.
 CREATE TABLE sandbox_debits (
     amount       bigint,
-    decided_at   bigint  NOT NULL,
+    decided_at   bigint  NOT NULL,   -- of an undecided debit: when it arrived
     due_at       timestamptz,        -- when an undecided debit can be decided; kept afterwards
     key          text    COLLATE "C" NOT NULL,
     agreement_id text    COLLATE "C",

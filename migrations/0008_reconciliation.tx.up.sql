@@ -9,21 +9,22 @@ CREATE TABLE reconciliation (
 );
 INSERT INTO reconciliation DEFAULT VALUES;
 
--- batch_key computes models.BatchKey: a digest of fields, each preceded by its length. The casts
--- are immutable in a database in UTF-8, although convert_to is not declared so.
+-- batch_key computes models.BatchKey: a digest of fields, each preceded by its length (41 for a
+-- Site's id). It is declared IMMUTABLE, as an index requires, although convert_to is only STABLE:
+-- in a UTF-8 database the results of convert_to never change.
 CREATE FUNCTION batch_key(site uuid, batch_reference text, generation int) RETURNS bytea
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE RETURN sha256(
     int8send(41) || convert_to('site_' || site, 'UTF8')
     || int8send(octet_length(batch_reference)) || convert_to(batch_reference, 'UTF8')
     || int8send(length(generation::text)) || convert_to(generation::text, 'UTF8'));
 
--- Finds the batch of a rail key, which holds 16 bytes of the batch's key. Updates of a batch leave
--- its columns alone and stay HOT.
+-- Finds the batch of a rail key, which holds 16 bytes of the batch's key. No update of a batch
+-- changes the indexed columns, so the index does not prevent HOT updates.
 CREATE INDEX batches_rail_key ON batches (substr(batch_key(site_id, batch_reference, generation), 1, 16));
 
--- What the comparison has found and not seen resolved: one row for each rail key. A difference of
--- kind inFlight is expected to pass. Each other kind has an alert of its name, unless an operator
--- has closed it.
+-- The unresolved differences that the comparison has found: one row for each rail key. A difference
+-- of kind inFlight is expected to pass. A difference of another kind has an open alert of that
+-- kind, unless an operator has closed it.
 CREATE TABLE reconciliation_differences (
     rail_key      text   COLLATE "C" NOT NULL,
     kind          text   NOT NULL,
@@ -40,16 +41,16 @@ ALTER TABLE reconciliation_differences ADD PRIMARY KEY (rail_key);
 -- The recurring audit checks the books window by window, in passes from the oldest to the newest.
 CREATE TABLE audit_pass (
     only_row  boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    position  bigint,                          -- the begin of the next window, in service time; NULL: no pass runs
-    window_ms bigint  NOT NULL DEFAULT 3600000,
-    ended_at  bigint  NOT NULL DEFAULT svc_now() -- of the last whole pass; of the migration before the first
+    position  bigint,                          -- the beginning of the next window, in service time; NULL: no pass runs
+    window_ms bigint  NOT NULL DEFAULT 3600000,    -- the length of the next window
+    ended_at  bigint  NOT NULL DEFAULT svc_now() -- of the last whole pass; before the first, of the migration
 );
 INSERT INTO audit_pass DEFAULT VALUES;
 
 -- The rail's answers to the workers, counted by minute of server time, for the operators' pages.
 -- Each worker adds its counts every few seconds and drops those older than an hour.
 CREATE TABLE rail_minutes (
-    minute  bigint NOT NULL,  -- since the epoch
+    minute  bigint NOT NULL,  -- Unix time in minutes
     call    text   NOT NULL,
     status  text   NOT NULL,
     answers bigint NOT NULL,
