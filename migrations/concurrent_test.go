@@ -11,8 +11,8 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// A run that builds an index concurrently waits for the statements of other runs, which wait for
-// it: they give up before that is a deadlock.
+// A concurrent index build waits for the transactions of other runs, which wait for its advisory
+// lock. They give up before Postgres detects a deadlock.
 func TestConcurrentUpBuildsAnIndex(t *testing.T) {
 	t.Parallel()
 	dsn := modelstest.DSN(t)

@@ -10,18 +10,18 @@ import (
 //go:embed grants.sql
 var grants string
 
-// Roles are the names of the database roles.
+// Roles are the names of the service's database roles.
 type Roles struct {
 	Owner   string // owns the tables, and applies migrations
-	Runtime string // of the service's processes and its operators' commands
-	Read    string // of reports
+	Runtime string // used by the service's processes and the operators' commands
+	Read    string // used by reports
 }
 
-// Setting is a setting of the sessions of the runtime and the reading role.
+// Setting is a setting of a role's sessions.
 type Setting struct{ Name, Value string }
 
-// Grants returns the statements that give the runtime and the reading role their privileges and
-// settings. They apply to the tables that exist: after a migration they must run again.
+// Grants returns the SQL script that gives the runtime and the reading role their privileges and
+// the settings. It must run again after a migration, so that the roles can use what is new.
 func Grants(roles Roles, settings []Setting) string {
 	name := func(role string) string { return pgx.Identifier{role}.Sanitize() }
 	var alter []string

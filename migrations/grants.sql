@@ -1,5 +1,6 @@
--- The privileges of the service's roles. After every `svc migrate up`, a superuser runs it, or an
--- owner that may alter the roles. Repetition changes nothing.
+-- The privileges and settings of the service's roles, with variables for grants.go. A superuser, or
+-- an owner that may alter the roles, runs it after every `svc migrate up`. Repetition changes
+-- nothing.
 BEGIN;
 
 -- Only the owner changes the schema.
@@ -9,8 +10,8 @@ DO $$ BEGIN
     EXECUTE format('GRANT CONNECT ON DATABASE %I TO :runtime, :read', current_database());
 END $$;
 
--- The runtime role: rows, no schema but for the functions that make and drop partitions. It reads
--- the list of migrations, and extends the audit log.
+-- The runtime role reads and writes rows. It changes the schema only by the functions that make and
+-- drop partitions. It can only read the list of migrations, and only append to the audit log.
 GRANT USAGE ON SCHEMA public TO :runtime;
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO :runtime;
 GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO :runtime;
@@ -20,12 +21,12 @@ GRANT EXECUTE ON FUNCTION make_partition, kept_in_partition, drop_partition TO :
 REVOKE INSERT, UPDATE, DELETE ON schema_migrations FROM :runtime;
 REVOKE UPDATE, DELETE, TRUNCATE ON audit_log FROM :runtime;
 
--- The reading role: tables without secrets.
+-- The reading role reads all tables except those with secrets.
 GRANT USAGE ON SCHEMA public TO :read;
 GRANT SELECT ON ALL TABLES IN SCHEMA public TO :read;
 REVOKE ALL ON service_keys, client_secrets, webhook_secrets FROM :read;
 
--- The settings of their sessions, which the service sets itself unless a pooler is in front.
+-- The settings of both roles' sessions. Behind a pooler, the service cannot set them itself.
 DO $$ BEGIN
 :settings
     EXECUTE format('ALTER ROLE :read IN DATABASE %I SET default_transaction_read_only = on', current_database());

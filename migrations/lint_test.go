@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// lastInitial is the last migration of the first release. The linter judges later ones only: an
-// empty table may be changed in any way.
+// lastInitial is the last migration of the first release. The linter checks only later ones: before
+// the first release all tables are empty, and may be changed in any way.
 const lastInitial = "0008"
 
-// lintRules are forms of statements that lock or rewrite a large table, or that break the release
-// before. ifNew excuses tables that the same file creates.
+// lintRules are the forms of statements that lock or rewrite a large table, or that break the
+// binary of the previous release. ifNew exempts tables that the same file creates.
 var lintRules = []struct {
 	pattern *regexp.Regexp // the first group is the table
 	ifNew   bool
@@ -92,8 +92,8 @@ func lint(file, text string) (faults []string) {
 	return faults
 }
 
-// No migration after the first release locks or rewrites a large table, or breaks the release
-// before.
+// No migration after the first release locks or rewrites a large table, or breaks the binary of the
+// previous release.
 func TestLint(t *testing.T) {
 	t.Parallel()
 	names, err := filepath.Glob("*.up.sql")

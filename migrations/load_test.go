@@ -64,8 +64,8 @@ func allFiles(t *testing.T) fstest.MapFS {
 	return all
 }
 
-// Migrations of a large table beside short requests and long readers: no request waits for a second
-// more than without them, and a statement that needs a lock gives up and comes again.
+// Short requests and long readers use a large table while it is migrated. No request takes a second
+// longer than before: a statement that does not get its lock gives up and tries again later.
 // `-load-rows 5000000` is the full size.
 func TestMigratesUnderLoad(t *testing.T) {
 	if testing.Short() {
@@ -107,7 +107,7 @@ func TestMigratesUnderLoad(t *testing.T) {
 	reading := make(chan struct{})
 	running.Go(func() { readLong(t, load, store, reading) })
 	<-reading
-	select { // measures the machine, waits for nothing
+	select { // measures requests without migrations
 	case <-time.After(baseline):
 	case <-t.Context().Done():
 	}

@@ -36,8 +36,8 @@ const (
 
 const (
 	// lockTimeout is how long a statement of a migration waits for a lock. It is below the server's
-	// deadlock_timeout: an index that is built concurrently waits for other runs of Up, which wait
-	// for its lock. They give up before Postgres cancels one of them as a deadlock.
+	// deadlock_timeout. A concurrent index build waits for the transactions of other runs of Up,
+	// which wait for the builder's advisory lock. They give up before Postgres detects a deadlock.
 	lockTimeout = 300 * time.Millisecond
 	// lockPause is the time between two tries to get a lock, and lockTries their maximum number.
 	lockPause = time.Second
@@ -67,8 +67,9 @@ type migration struct {
 var errLocked = errors.New("other transactions hold its locks")
 
 // Up applies all pending migrations in order and returns how many were applied. Concurrent runs
-// wait for each other: one that another run applied meanwhile may count in both. After an error,
-// the migrations before the failed one stay applied.
+// wait for each other; two of them may count the same migration. After an error, the migrations
+// before the failed one stay applied. It returns [ErrOtherSchema] for a database with other
+// migrations.
 func Up(ctx context.Context, db *bun.DB) (int, error) { return UpFrom(ctx, db, files) }
 
 // Files returns this binary's migration files.
@@ -104,8 +105,9 @@ func UpFrom(ctx context.Context, db *bun.DB, files fs.FS) (int, error) {
 	return applied, nil
 }
 
-// Pending returns the number of migrations that the database lacks. It returns 0 if the schema is
-// this binary's or a later release's.
+// Pending returns the number of migrations that the database lacks: 0 if the schema is this
+// binary's or a later release's. It returns [ErrOtherSchema] if a recorded migration differs from
+// the binary's.
 func Pending(ctx context.Context, db *bun.DB) (int, error) {
 	own, err := read(files)
 	if err != nil {
@@ -171,9 +173,9 @@ const (
 	lockKey = 0x5376634d696772
 )
 
-// begin opens the transaction of one migration, takes the lock against other runs, and creates the
-// table of records. Its settings and its lock end with the transaction, so that a killed run leaves
-// nothing behind.
+// begin opens the transaction of one migration, takes the advisory lock, and creates the table of
+// records. The settings and the lock end with the transaction, so that a killed run leaves nothing
+// behind.
 var begin = fmt.Sprintf(`
 BEGIN ISOLATION LEVEL READ COMMITTED;
 SET LOCAL lock_timeout = %d;
@@ -185,8 +187,7 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at timestamptz NOT NULL DEFAULT statement_timestamp()
 );`, lockTimeout.Milliseconds(), stepTimeout.Milliseconds(), lockKey)
 
-// applyWhenUnlocked calls applyNext until other transactions do not hold its locks, at most
-// lockTries times.
+// applyWhenUnlocked calls applyNext until it gets its locks, at most lockTries times.
 func applyWhenUnlocked(ctx context.Context, conn *pgconn.PgConn, own []migration) (progress bool, err error) {
 	for range lockTries {
 		if progress, err = applyNext(ctx, conn, own); !errors.Is(err, errLocked) {
@@ -251,9 +252,9 @@ func applyInTx(ctx context.Context, conn *pgconn.PgConn, next migration) error {
 }
 
 // applyApart ends the open transaction, runs the statements of a migration one by one, and records
-// it. A lock of the session, which a pooler in transaction mode would lose, replaces that of the
-// transaction, so that another run does not build the same index. If applyApart cannot release the
-// lock of the session, the end of the session does.
+// it. An advisory lock of the session replaces that of the transaction, so that no other run builds
+// the same index. A pooler in transaction mode would lose this lock. If applyApart cannot release
+// it, the end of the session does.
 func applyApart(ctx context.Context, conn *pgconn.PgConn, next migration) (err error) {
 	defer func() {
 		const end = "SELECT pg_advisory_unlock_all(); RESET lock_timeout; RESET statement_timeout"
