@@ -1,5 +1,5 @@
--- Expires overdue invitations. Each result row has their number, and the id of one link whose
--- endpoint subscribes to the event; without such a link, there is one row with a NULL id.
+-- Expires overdue invitations. Each result row has their number, and the id of one of them whose
+-- endpoint subscribes to customerExpired. Without such an invitation, one row has a NULL id.
 --
 --   :most  the largest number of invitations
 WITH due AS (

@@ -1,19 +1,26 @@
--- Moves changes of links into their root node and every existing node below. Returns the number of
--- changes moved, and the oversized parts; without such a part, one row of NULLs.
+-- Folds changes of links into the counts: deletes them from link_changes, and adds them to the root
+-- node of their Site and to every existing node below it that covers them. The migration
+-- 0002_customers explains the tree of nodes.
+--
+-- Each result row has the number of changes (moved) and a node to make of an oversized part. If no
+-- part is oversized, one row has the number alone.
 --
 --   :limit        the largest number of changes
 --   :split_above  the number of links of one state above which a part must become a node
---   PART          the part of a node of a level that holds a link
---   WRITTEN       CTEs that add the changes in "parts" to the totals and find oversized parts
+--   PART          an expression for the part of a node that holds a link, from 1
+--   WRITTEN       the CTEs of customer_fold_parts.sql
 --
 -- customer_count_store.go replaces the variables in upper case.
 WITH gone AS (
+    -- Site by Site, so that the changes go into few nodes.
     DELETE FROM link_changes WHERE ctid = ANY (ARRAY(SELECT ctid FROM link_changes ORDER BY site_id LIMIT :limit))
     RETURNING site_id, invited_at, state, change
 ), changed AS (
+    -- The changes summed by part, for the node of each level that would cover them.
     SELECT site_id, level, invited_at >> 7 * level AS bucket, :PART AS part, state, sum(change)::int AS change
     FROM gone CROSS JOIN generate_series(1, 6) AS level GROUP BY 1, 2, 3, 4, 5
 ), parts AS (
+    -- Only the root and nodes that exist.
     SELECT * FROM changed AS c WHERE level = 6 OR EXISTS (
         SELECT FROM link_totals AS n WHERE n.site_id = c.site_id AND n.level = c.level AND n.bucket = c.bucket)
 ), :WRITTEN

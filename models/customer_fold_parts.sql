@@ -1,5 +1,6 @@
+-- These CTEs replace WRITTEN in customer_fold.sql and customer_make_nodes.sql. They add the changes
+-- in CTE "parts" to the totals of their nodes, and find the parts that must become nodes.
 written AS (
-    -- Adds the changes in CTE "parts" to the totals of their nodes.
     INSERT INTO link_totals (site_id, level, bucket, state, totals)
     SELECT site_id, level, bucket, state, add_links((SELECT totals FROM link_totals AS t WHERE t.site_id = p.site_id
         AND t.level = p.level AND t.bucket = p.bucket AND t.state = p.state), array_agg(part), array_agg(change))
@@ -7,8 +8,9 @@ written AS (
     ON CONFLICT (site_id, level, bucket, state) DO UPDATE SET totals = excluded.totals
     RETURNING site_id, level, bucket, state, totals
 ), oversized AS (
-    -- Parts that must become nodes and are not yet: with more than :split_above links of a state,
-    -- or with more than 8 if the part spans days or years (node levels 5 and 6).
+    -- Parts that are no nodes yet, with more than :split_above links of a state. On levels 5 and 6,
+    -- whose parts span days or a year, more than 8 links suffice: the node is made while its part
+    -- holds few links.
     SELECT DISTINCT site_id, level - 1 AS level, bucket << 7 | part - 1 AS bucket
     FROM parts AS p JOIN written USING (site_id, level, bucket, state)
     WHERE level > 1

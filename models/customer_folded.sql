@@ -1,5 +1,7 @@
+-- The number of links that each part of the nodes in CTE "nodes" must show, state by state: all
+-- links less the changes that are not folded yet.
 SELECT n.site_id, n.level, n.bucket, p.part, p.state, p.change FROM nodes AS n CROSS JOIN LATERAL (
-        -- All links less the unfolded changes, state by state, so that index-only scans suffice.
+        -- Links are read state by state, so that index-only scans suffice.
         SELECT :PART AS part, state, sum(change)::int AS change FROM (
             SELECT invited_at, s.state, 1 AS change FROM unnest(enum_range(NULL::link_state)) AS s(state)
             CROSS JOIN LATERAL (

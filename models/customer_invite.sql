@@ -1,6 +1,6 @@
 -- Expires the reference's overdue invitation and inserts a new link, at one reading of the clock.
--- It inserts nothing if the reference is active or the expiry is out of bounds. The last column is
--- the expired link, if the endpoint subscribes to that event.
+-- It inserts nothing if the reference is active or the expiry is out of bounds. The column expired
+-- is the id of the expired link, if the endpoint subscribes to customerExpired.
 --
 --   :site, :reference, :id, :key, :trace  the link's columns
 --   :expires_at             the expiry in milliseconds of service time; 0: after :default_life
@@ -23,7 +23,7 @@ WITH clock AS MATERIALIZED (
     SELECT :site, :id, :reference, at,
         coalesce(nullif(:expires_at::bigint, 0), (SELECT now FROM clock) + :default_life::bigint), :key, :trace
     FROM start
-    WHERE (SELECT count(*) FROM over) >= 0 -- first the old one goes
+    WHERE (SELECT count(*) FROM over) >= 0 -- expires the old link before the insert
       AND (:expires_at = 0
            OR :expires_at BETWEEN (SELECT now FROM clock) + :min_life::bigint
                               AND (SELECT now FROM clock) + :max_life::bigint)

@@ -7,24 +7,26 @@
 --   :behind_at, :behind_key  the position behind which links are looked for
 --   :limit                   the largest number of links
 --   :overdue                 how overdue invitations count: 0 by their stored state, -1 not at all,
---                            1 in addition to the links of the stored state
+--                            1 in addition to the links with the stored state
 --   STORED                   a condition on the stored state
---   MATCHING                 the same, less overdue invitations if :overdue is -1
+--   MATCHING                 the same, without overdue invitations if :overdue is -1
 --
 -- newListStatement in page.go replaces the variables in upper case.
 --
 -- All parts come from one snapshot and one reading of the clock. Subselects read the clock, so that
--- the index scan of the page ends at the limit. Overdue invitations, past their expiry but not yet
--- swept, are selected by expiry first, since that is the only selective condition.
+-- the index scan of the page ends at the limit.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT svc_now() AS now
 ), overdue AS MATERIALIZED (
+    -- Invitations past their expiry that no sweep has expired yet. They are few and are selected by
+    -- expiry first, since no other condition is selective.
     SELECT invited_at, id, customer_reference, expires_at FROM customer_links
     WHERE site_id = :site AND state = 'invited' AND expires_at <= (SELECT now FROM clock)
 ), tree AS (
-    -- The total is the number of links invited before the end of the range less those before its
-    -- beginning. For each bound, descend from the root (level 6) through the nodes that contain it,
-    -- and add the parts before it.
+    -- The total is the number of links invited before the end of the range, less those invited
+    -- before its beginning. For each bound (at), the recursion descends from the root (level 6)
+    -- through the nodes that cover it. before is the number of links in a node's parts before the
+    -- part that contains the bound. The migration 0002_customers explains the nodes.
     SELECT at, sign, 7 AS level, 0::bigint AS before, true AS found
     FROM (VALUES (:from::bigint, -1), (:to::bigint + 1, 1)) AS b (at, sign) WHERE at > 0
     UNION ALL
@@ -35,17 +37,18 @@ WITH RECURSIVE clock AS MATERIALIZED (
         WHERE site_id = :site AND level = t.level - 1 AND bucket = t.at >> 7 * (t.level - 1) AND :STORED
     ) AS n WHERE t.found
 ), leaf AS MATERIALIZED (
+    -- Where each descent ends. start is the beginning of the part that contains the bound.
     SELECT at, sign, at >> 7 * level << 7 * level AS start FROM tree WHERE NOT found
 ), total AS (
     SELECT coalesce(sum(n), 0) AS n FROM (
         SELECT sign * before AS n FROM tree
         UNION ALL
-        -- Changes before the last part that are not folded into the nodes.
+        -- Changes before start that are not folded into the nodes.
         SELECT sign * change FROM leaf CROSS JOIN LATERAL (
             SELECT sum(change) AS change FROM link_changes WHERE site_id = :site AND invited_at < start AND :STORED
         ) AS c
         UNION ALL
-        -- Links after the start of the last part are counted one by one.
+        -- Links from start to the bound, counted one by one.
         SELECT sign * links FROM leaf CROSS JOIN LATERAL (
             SELECT count(*) AS links FROM customer_links
             WHERE site_id = :site AND invited_at >= start AND invited_at < at AND start < at AND :STORED
@@ -67,7 +70,7 @@ WITH RECURSIVE clock AS MATERIALIZED (
     ) AS p ORDER BY invited_at :ORDER, id :ORDER LIMIT :limit
 )
 SELECT clock.now, (SELECT n FROM total)::bigint AS total,
-       -- The order, which EXISTS would drop, lets the next index entry answer.
+       -- With ORDER BY, one index entry answers. EXISTS would drop the order.
        (SELECT true FROM customer_links
         WHERE site_id = :site AND (invited_at, id) :BEHIND (:behind_at, :behind_key) AND invited_at :SINCE
           AND :behind_at :SINCE AND :MATCHING

@@ -1,10 +1,10 @@
--- Makes nodes of the counts that do not exist yet, and returns their oversized parts.
+-- Makes nodes of the counts that do not exist yet, and returns the nodes to make of their oversized
+-- parts. The migration 0002_customers explains the tree of nodes.
 --
---   :sites, :levels, :buckets  the nodes, in one order
+--   :sites, :levels, :buckets  the nodes, one array a column
 --   :split_above               the number of links of one state above which a part becomes a node
---   FOLDED                     the link counts that each part of a node must show
---   WRITTEN                    CTEs that add the changes in "parts" to the totals and find
---                              oversized parts
+--   FOLDED                     customer_folded.sql: what each part of the nodes must show
+--   WRITTEN                    the CTEs of customer_fold_parts.sql
 --
 -- customer_count_store.go replaces the variables in upper case.
 WITH nodes AS (

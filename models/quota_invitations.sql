@@ -1,5 +1,5 @@
--- Adds up the totals of an organisation's links in state invited: the roots of its Sites, and the
--- changes that are not folded yet.
+-- Counts an organisation's links in state invited: the totals in the root nodes of its Sites, and
+-- the changes that are not folded yet. The migration 0002_customers explains the nodes.
 --
 --   :organisation  the organisation
 SELECT coalesce(sum(invited.links), 0)::bigint
