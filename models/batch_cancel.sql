@@ -1,7 +1,7 @@
--- Cancels a batch in progress, which the transaction has locked. If the database has lost no commit
--- since the batch began, its pending rows end now: the rail received no call for them. Otherwise
--- they become due, and their tasks cancel them on the rail. Tasks also cancel the rows in doubt. A
--- row that the rail has not debited ends as cancelled.
+-- Cancels a batch in progress, which the caller has locked. If the database has lost no commit
+-- since the batch began, its pending rows end at once: no call about them can still debit.
+-- Otherwise they become due, and their tasks cancel them on the rail. Tasks also cancel the rows in
+-- doubt.
 --
 --   :site, :batch   the batch
 --   :rail_memory    how long the rail remembers a key, in milliseconds

@@ -6,8 +6,8 @@
 --   :settle_within                SettleWithin in milliseconds
 --   :customer_references, :row_references, :amounts
 --                                 the rows, one array a column
---   :links                        links that rows are bound to already; the nil UUID, or a shorter
---                                 list: none
+--   :links                        links to which rows are bound already; the nil UUID, or a missing
+--                                 element: none
 --   :retry_of                     batchReference of the batch whose rows this one retries, or ''
 --   :tasks, :kind, :queue         ids, kind and queue of the tasks
 --   :chunk_rows                   rows of one task

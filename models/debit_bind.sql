@@ -1,5 +1,5 @@
--- Binds claimed rows without a link to the active links of their references, and returns what
--- decides whether the rows may be debited.
+-- Binds claimed rows without a link to the active links of their references, and returns the bound
+-- rows with their accounts.
 --
 --   :site, :batch, :rows   the rows, by their indexes
 --   :lease                 their lease token
@@ -19,6 +19,7 @@ WITH found AS MATERIALIZED (
       AND r.link_id IS NULL
     RETURNING r.row_index, f.id, f.state, f.party
 )
+-- The constants complete the columns of an eligibility; the caller reads only the account.
 SELECT row_index, 'attempt' AS phase, false AS cancelled, false AS paused, id AS link_id, state = 'linked' AS linked,
        party
 FROM bound

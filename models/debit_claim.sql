@@ -1,8 +1,10 @@
--- Claims the due and unleased rows in one part of a task's chunk: pending rows, rows whose worker
--- has died (now in doubt), and after the deadline the unconfirmed rows in doubt. After the time for
--- attempts, a pending row with an earlier debit call is in doubt as well: only the rail can close
--- it. While the organisation's debits are paused, pending rows wait for the end of the time for
--- attempts.
+-- Claims the due and unleased rows in one part of a task's chunk. Before the deadline, these are
+-- the pending rows and the rows in progress, which are in doubt. After it, these are the
+-- unconfirmed rows in doubt.
+--
+-- The time for attempts ends LastAttemptBefore ahead of the deadline. After it, a pending row with
+-- an earlier debit call is in doubt as well: only the rail can close it. While the organisation's
+-- debits are paused, pending rows wait for the end of the time for attempts.
 --
 --   :task, :lease        the task and the lease token
 --   :part_first          first row of the part, from 0
@@ -55,8 +57,8 @@ WITH fence AS MATERIALIZED (
            array_agg(l.party) AS party
     FROM claimed r LEFT JOIN customer_links l ON l.site_id = r.site_id AND l.id = r.link_id
 ), held AS (
-    -- Sets the task's lease, unless it outlasts the rows' leases by a little. Locks: rows first,
-    -- then outbox.
+    -- Sets the task's lease to the rows' lease, unless it already ends between RowLease and
+    -- QueuedLease from now. Locks rows first, then the outbox.
     UPDATE outbox o SET redispatch_after = c.server_now + :row_lease * interval '1 ms'
     FROM chunk c
     WHERE o.id = :task AND o.dispatched_at IS NOT NULL AND (SELECT n FROM rows) > 0

@@ -1,6 +1,6 @@
--- Settles the open rows of an overdue batch, which the transaction has locked. Rows without a debit
--- call, and not in doubt after a loss of the database, time out. The others are unconfirmed until
--- the rail reports their outcome.
+-- Settles the open rows of an overdue batch, which the caller has locked. Pending rows without a
+-- debit call end as timedOut, or as cancelled in a cancelled batch, unless a loss of the database
+-- puts them in doubt. All other rows are unconfirmed until the rail reports their outcome.
 --
 --   :site, :batch   the batch
 --   :rail_memory    RailMemory in milliseconds

@@ -1,6 +1,6 @@
--- Closes the rows of one batch without a debit call, after the time for attempts. Nothing was
--- debited, so the rail is not asked. Rows with a debit call, and rows in doubt after a loss of the
--- database, are left to their tasks.
+-- Picks one batch whose time for attempts is over, closes its rows that never had a debit call, and
+-- returns their number. Nothing was debited, so the rail is not asked. Rows with a debit call, and
+-- rows in doubt after a loss of the database, are left to their tasks.
 --
 --   :last_attempt_before, :rail_memory   LastAttemptBefore and RailMemory, in milliseconds
 WITH fence AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- Corrects an unconfirmed row by an operator's decision.
+-- Corrects an unconfirmed row as an operator has decided. No row: there is no such unconfirmed row.
 --
 --   :site, :batch_reference, :row_reference   the row
 --   :key                                      its rail key

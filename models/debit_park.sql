@@ -1,9 +1,10 @@
--- Ends a run of a task that left rows open. The task becomes due with the first of them or, while
--- all are leased, when the first lease ends. Rows without an attempt stay due since the task was.
--- While the organisation's debits are paused, pending rows are due with the end of the time for
--- attempts; ResumeDebits makes their tasks due earlier. A chunk without open rows is done. After
--- ConfirmWithin without the rail's answer, the task ends: the rows stay unconfirmed, and their
--- batch's alert stays open.
+-- Ends a run of a task that may have left rows open. The task becomes due with the first open row
+-- or, while all are leased, when the first lease ends. A row without a time of its next attempt is
+-- due since the task was. While the organisation's debits are paused, pending rows are due at the
+-- end of the time for attempts; ResumeDebits makes their tasks due earlier.
+--
+-- The task ends if no row is open. It also ends after ConfirmWithin without the rail's answer: the
+-- rows then stay unconfirmed, and their batch's alert stays open.
 --
 --   :task                 the task
 --   :last_attempt_before, :confirm_within
@@ -17,7 +18,8 @@ WITH t AS MATERIALIZED (
         JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id
     WHERE o.id = :task
 ), pause AS MATERIALIZED (
-    -- Locks the pause until this statement commits, so that a resumption follows it.
+    -- Locks the pause until this statement commits. A resumption deletes the pause only afterwards,
+    -- and so finds the postponed task.
     SELECT d.organisation_id FROM debit_pauses d WHERE d.organisation_id = (SELECT organisation_id FROM t)
     FOR KEY SHARE
 ), open AS MATERIALIZED (
@@ -25,7 +27,7 @@ WITH t AS MATERIALIZED (
            min(CASE WHEN t.held THEN t.now + :held_retry
                     WHEN r.state = 'pending' AND t.now < t.settle_by - :last_attempt_before
                         AND EXISTS (SELECT FROM pause) THEN t.settle_by - :last_attempt_before
-                    WHEN r.state <> 'settled' AND t.now >= t.settle_by THEN t.now + 1000 -- the sweep comes first
+                    WHEN r.state <> 'settled' AND t.now >= t.settle_by THEN t.now + 1000 -- the sweep settles it first
                     WHEN t.now < t.settle_by - :last_attempt_before THEN least(coalesce(r.next_attempt_at, t.due_since),
                         t.settle_by - :last_attempt_before)
                     ELSE coalesce(r.next_attempt_at, t.due_since) END)

@@ -2,8 +2,8 @@
 -- settles an open row, and corrects a row that was settled otherwise. Every other result counts
 -- only under the lease. A result that does not follow from the rail's answer counts only in the
 -- epoch of its claim. Counters, ledger and alerts derive from the returned rows. The task is done
--- if those rows were the last open ones. A later epoch may have lost rows that the worker closed
--- before: the task then stays until ParkChunk finds no open row.
+-- if those rows were the last open ones. If the epoch has changed, the database may have lost rows
+-- that the worker closed earlier: the task then stays until ParkChunk finds no open row.
 --
 --   :site, :batch, :task, :lease   the batch, its task and the lease token
 --   :epoch, :claimed_at            epoch and service time of the claim
@@ -59,7 +59,7 @@ WITH fence AS MATERIALIZED (
         next_attempt_at = CASE WHEN v.outcome IS NULL AND NOT v.cancels THEN b.now + v.retry_after END,
         lease_token = NULL, lease_until = NULL
     FROM v, b
-    -- By the arguments, so that only the batch's partition is opened.
+    -- Selects by the arguments, not by columns of b, so that only the batch's partition is opened.
     WHERE r.site_id = :site AND r.batch_id = :batch AND r.row_index = v.i
       AND r.row_index BETWEEN (:indexes::int[])[1] AND (:indexes::int[])[cardinality(:indexes::int[])]
       AND (r.lease_token = :lease AND (r.state = 'inProgress' OR r.state = 'settled' AND r.in_doubt)

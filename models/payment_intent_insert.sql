@@ -2,7 +2,7 @@
 -- knows. An expiry out of bounds prevents the insertion.
 --
 --   :sites, :ids, :codes, :amounts, :orders, :lines, :formats, :expiries, :traces, :returns
---                          the intents' columns, in one order; orders and returns may be "",
+--                          the intents, one array a column; orders and returns may be "",
 --                          expiries 0 for the default
 --   :default_life          the life of an intent without an expiry, in milliseconds
 --   :min_life, :max_life   the bounds of an expiry from now, in milliseconds

@@ -1,11 +1,11 @@
--- Records a step of the comparison, unless compared_to differs from :from: moves compared_to,
--- stores and removes differences, and opens and closes their alerts. Concurrent steps that leave
--- compared_to as it is are all recorded. A difference that is found again with the same kind opens
--- no alert, because an operator may have closed it. An open alert gets the new detail.
+-- Records a step of the comparison: moves compared_to, stores and removes differences, and opens
+-- and closes their alerts. It records nothing if compared_to differs from :from. Concurrent steps
+-- that leave compared_to as it is are all recorded. A difference that is found again with the same
+-- kind opens no alert, because an operator may have closed it. An open alert gets the new detail.
 --
 --   :from, :to                  compared_to before (0: none) and after
 --   :keys, :kinds, :sites, :debited_at, :details  the differences, one array a column
---   :resolved                   rail keys without a difference
+--   :resolved                   rail keys whose differences are resolved
 --   :gap                        the detail of an alert about a time that was never compared, or ''
 WITH moved AS MATERIALIZED (
     -- No row if another comparison has moved compared_to meanwhile: the step then records nothing.
@@ -42,7 +42,7 @@ WITH moved AS MATERIALIZED (
         SELECT key, earlier_kind, now FROM removed) AS e
     WHERE a.kind = e.earlier_kind AND a.subject = e.key AND a.closed_at IS NULL
 ), updated AS (
-    -- The open alerts of differences that are found again, as they are now.
+    -- The open alerts of differences that are found again get the new detail.
     UPDATE alerts a SET detail = f.detail FROM found f
     WHERE f.earlier_kind = f.kind AND a.kind = f.kind AND a.subject = f.key AND a.closed_at IS NULL
         AND a.detail <> f.detail

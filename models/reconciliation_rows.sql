@@ -2,13 +2,13 @@
 -- the rows of their batches.
 --
 --   :keys      rail keys
---   :batches   the parts of the keys that name the batches, as bytes
+--   :batches   the 16 bytes of each key that identify its batch
 --   BATCH_KEY  the key of a batch, of which rail keys hold the first 16 bytes
 --   ROW_KEY    the rail key of a row
 --
 -- reconciliation_store.go replaces the variables in upper case.
 WITH named AS MATERIALIZED (
-    -- The index batches_rail_key.
+    -- Uses the index batches_rail_key.
     SELECT b.site_id, b.id, b.batch_reference, :BATCH_KEY AS key
     FROM batches b WHERE substr(:BATCH_KEY, 1, 16) = ANY (:batches::bytea[])
 ), keyed AS (

@@ -1,8 +1,8 @@
 -- Claims the transaction of a task's payment intent, if it is due, not leased, and not held after a
--- restore. Each claim puts the transaction in doubt until its release; the column in_doubt of the
--- result is the state before. A transaction of an earlier epoch is in doubt too. The claim also
--- sets the lease of the dispatched task. There is no row unless the intent is pending; claimed is
--- false if it cannot be claimed.
+-- restore. The claim puts the transaction in doubt until its worker records its end, or that
+-- nothing was debited; the column in_doubt of the result is the state before. A transaction of an
+-- earlier epoch is in doubt too. The claim also sets the lease of the dispatched task. There is no
+-- row unless the intent is pending; claimed is false if it cannot be claimed.
 --
 --   :task, :lease   the task and the lease token
 --   :row_lease, :answer_within, :rail_memory

@@ -1,5 +1,5 @@
--- Releases a transaction without a final answer, for a later attempt. A transaction that even a
--- cancellation cannot end in time raises an alert.
+-- Releases a transaction without a final answer, for a later attempt. A transaction that is still
+-- in doubt after AnswerWithin raises an alert.
 --
 --   :site, :intent, :task, :lease, :key   the payment intent, its task, lease token and rail key
 --   :release                              nothing was debited
