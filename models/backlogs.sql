@@ -1,6 +1,6 @@
--- Reads the load of the queues: in_flight; due, in flight or not; and oldest_due, the age in ms of
--- the oldest due task that is not dispatched. Its cost does not grow with the backlog: tasks in
--- flight are bounded, and so is the count of waiting ones.
+-- Reads the load of each queue: the tasks in flight; the due tasks, in flight or waiting; and the
+-- age in milliseconds of the oldest waiting task that is due. Its cost does not grow with the
+-- backlog: tasks in flight are bounded, and so is the count of waiting ones.
 --
 --   :queues  the queues
 --   :most    the number of waiting tasks of a queue at which counting stops

@@ -13,7 +13,7 @@ FROM organisations o CROSS JOIN LATERAL (
             WHERE w.organisation_id = o.id AND w.status = 'undelivered' LIMIT :most) few) AS undelivered,
         (SELECT count(*) FROM (
             SELECT FROM webhook_slots w WHERE w.organisation_id = o.id AND w.until IS NULL LIMIT :most) few) AS parked
-    OFFSET 0
+    OFFSET 0 -- keeps the planner from counting again for WHERE and ORDER BY
 ) n
 WHERE n.failed + n.undelivered + n.parked > 0
 ORDER BY n.failed DESC, n.undelivered DESC, n.parked DESC, o.id LIMIT :limit

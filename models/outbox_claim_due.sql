@@ -1,7 +1,8 @@
--- Claims due tasks of one queue for dispatch. The statement hops from lane to lane (organisation,
+-- Claims due tasks of one queue for dispatch. The statement steps from lane to lane (organisation,
 -- Site) along the index outbox_waiting and takes the first due tasks of each lane. It never reads
--- the backlog behind them. Lanes with the fewest tasks in flight come first. A second dispatcher of
--- the queue would pick the same tasks, so an advisory lock admits one.
+-- the backlog behind them. Organisations with the fewest tasks in flight come first, and within an
+-- organisation its Sites with the fewest. A second dispatcher of the queue would pick the same
+-- tasks, so an advisory lock admits one.
 --
 --   :queue                    the queue
 --   :most                     how many tasks one claim takes at most
@@ -10,7 +11,7 @@
 --   :min_room                 free capacity below which nothing is claimed
 --   :claim_lease              ClaimLease in milliseconds
 WITH RECURSIVE leader AS MATERIALIZED (
-    -- A crash may lose the claim, so the commit does not wait for the disk.
+    -- The commit does not wait for the disk: tasks whose claim a crash undoes are dispatched again.
     SELECT now, pg_try_advisory_xact_lock(hashtext('outbox:' || :queue)) AS leads,
         set_config('synchronous_commit', 'off', true)
     FROM (SELECT now FROM service_now) AS clock (now)
@@ -24,7 +25,7 @@ WITH RECURSIVE leader AS MATERIALIZED (
 ), capacity AS MATERIALIZED (
     SELECT least(:most::int, :queue_in_flight::int - (SELECT coalesce(sum(n), 0) FROM in_flight)) AS free
 ), bound AS MATERIALIZED (
-    -- How many tasks this claim takes: none without the lock or below MinRoom.
+    -- The most tasks that this claim takes: none without the lock or below :min_room.
     SELECT CASE WHEN leads AND free >= :min_room::int THEN greatest(0, free) ELSE 0 END AS n FROM leader, capacity
 ), lanes (organisation_id, site_id, first_at) AS (
     -- Every lane with waiting tasks, and the time of its first task.
@@ -39,8 +40,8 @@ WITH RECURSIVE leader AS MATERIALIZED (
 ), open AS MATERIALIZED (
     SELECT organisation_id, site_id FROM lanes WHERE first_at <= (SELECT now FROM leader)
 ), lane_limit AS MATERIALIZED (
-    -- Tasks taken of one lane: twice an equal part of the bound. The next claim takes the rest of
-    -- longer lanes.
+    -- The most tasks taken from one lane: twice an equal part of the bound. The next claim takes
+    -- the rest of longer lanes.
     SELECT least(n, :organisation_in_flight::int,
         1 + 2 * n / greatest(1, (SELECT count(*) FROM open)))::int AS n FROM bound
 ), due AS (
@@ -66,7 +67,8 @@ WITH RECURSIVE leader AS MATERIALIZED (
     SELECT id FROM ranked WHERE organisation_rank <= :organisation_in_flight
     ORDER BY organisation_rank, organisation_id LIMIT (SELECT n FROM bound)
 )
--- num_nulls repeats "dispatched_at IS NULL" in a form that matches no partial index.
+-- num_nulls tests "dispatched_at IS NULL" in a form that matches no partial index, so that the
+-- planner looks the tasks up by id.
 UPDATE outbox o SET dispatched_at = statement_timestamp(),
     redispatch_after = statement_timestamp() + :claim_lease * interval '1 ms',
        epoch = o.epoch + 1

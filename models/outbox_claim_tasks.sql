@@ -12,7 +12,7 @@
 --   :most_webhooks            how many webhooks one claim takes at most
 --   :claim_lease              ClaimLease in milliseconds
 WITH asked AS MATERIALIZED (
-    -- A crash may lose the claim, so the commit does not wait for the disk.
+    -- The commit does not wait for the disk: tasks whose claim a crash undoes are dispatched again.
     SELECT w.id, w.queue, w.organisation_id
     FROM (SELECT DISTINCT id FROM unnest(:tasks::uuid[]) AS a (id),
           (SELECT set_config('synchronous_commit', 'off', true)) AS commit) a
@@ -37,7 +37,7 @@ WITH asked AS MATERIALIZED (
         ORDER BY id) AS organisation_rank FROM asked) a
     JOIN organisation_capacity r USING (queue, organisation_id) WHERE a.organisation_rank <= r.free
 ), locked AS MATERIALIZED (
-    -- num_nulls repeats "dispatched_at IS NULL" in a form that matches no partial index.
+    -- num_nulls tests "dispatched_at IS NULL" in a form that matches no partial index.
     SELECT w.id FROM ranked t LEFT JOIN queue_capacity c USING (queue) CROSS JOIN LATERAL (
         SELECT x.id FROM outbox x WHERE x.id = t.id AND num_nulls(x.dispatched_at) = 1
             LIMIT 1 FOR UPDATE SKIP LOCKED) w

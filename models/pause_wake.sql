@@ -1,5 +1,6 @@
--- Makes postponed debit tasks due after their organisation's debits were resumed. It reads each
--- lane behind its due tasks, so that a backlog does not slow it down. It returns their number.
+-- Makes postponed debit tasks due after their organisation's debits were resumed, and returns their
+-- number. In each lane it skips the tasks that are due already, so that a backlog does not slow it
+-- down.
 --
 --   :task    the task of the resumption
 --   :queue   the queue of debits

@@ -1,4 +1,5 @@
--- Counts an organisation's webhook events, and its payment intents that are to end in one.
+-- Counts an organisation's webhook events, and its open payment intents, each of which ends with an
+-- event.
 --
 --   :organisation  the organisation
 --   :most          the largest number of either to count

@@ -10,8 +10,8 @@ WITH clock AS MATERIALIZED (
            EXISTS (SELECT FROM sandbox_faults WHERE fault = 'answersLost' AND ends_at > now) AS answers_lost
     FROM (SELECT svc_now() AS now OFFSET 0) AS service
 ), asked AS MATERIALIZED (
-    -- Look up each account through its key, whatever the statistics say, so that a plan made on
-    -- empty tables stays good.
+    -- Looks up each account by its key, whatever the statistics say, so that a plan made on empty
+    -- tables stays good.
     SELECT o.*, clock.now, a.behaviour,
            clock.bank_down
            OR coalesce(a.behaviour = 'bankDown' AND clock.now < a.opened_at + :bank_down_for, false) AS down,

@@ -1,4 +1,5 @@
--- Finds what the request of a trace stored, for operators: as trace_find.sql, of any organisation.
+-- Finds what the request of a trace stored, like trace_find.sql, but for operators: in every
+-- organisation.
 --
 --   :trace              the trace id
 --   :lowest, :highest   the range of ids that begin like the trace id

@@ -1,4 +1,4 @@
--- Waits for the locks of events and of the endpoints that could take them.
+-- Waits for the locks of events and of the endpoints that may receive them.
 --
 --   :tasks: the events' tasks
 WITH events AS MATERIALIZED (

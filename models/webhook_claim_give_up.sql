@@ -1,5 +1,5 @@
--- Keeps events without an endpoint as undelivered. The caller holds their locks, and ends their
--- tasks.
+-- Ends events whose endpoint is missing or disabled as undelivered, and drops their slots. The
+-- caller holds the events' locks, and ends their tasks.
 --
 --   one element an event: :organisations :events
 WITH given_up AS MATERIALIZED (

@@ -1,6 +1,6 @@
 -- Logs and counts the attempts of workers that have died, without an outcome, and drops their
--- slots. The caller holds the events' locks. It skips a slot that another transaction has leased
--- anew between the caller's reading and locking the event.
+-- slots. The caller holds the events' locks. The statement skips a slot that another transaction
+-- has leased again between the caller's reading and locking the event.
 --
 --   one element an event: :organisations :events :started (when its attempt was due)
 WITH ended AS (

@@ -7,7 +7,7 @@
 --   :test: the event is a test of the endpoint of Site :endpoint_site
 --   :task, with its :kind and :queue; :queued_lease in milliseconds
 WITH endpoint AS (
-    -- That of the Site, else the default.
+    -- Whether the endpoint of the Site, else the default, takes the event. A test's always does.
     SELECT :test::boolean OR coalesce((
         SELECT disabled_at IS NULL FROM webhook_endpoints
         WHERE organisation_id = :organisation AND site_id IN (:site, '00000000-0000-0000-0000-000000000000')

@@ -37,7 +37,7 @@ WITH e AS MATERIALIZED (
 ), decided AS (
     UPDATE webhook_events w SET
         status = CASE WHEN d.decides THEN d.verdict::webhook_event_status ELSE w.status END,
-        attempts = greatest(w.attempts, d.number, d.slot_number), -- includes the attempt of a successor
+        attempts = greatest(w.attempts, d.number, d.slot_number), -- slot_number: of a worker that took over
         failures = w.failures + CASE WHEN d.decides AND d.verdict <> 'delivered' THEN 1 ELSE 0 END,
         delivered_at = CASE WHEN d.verdict = 'delivered' THEN d.now ELSE w.delivered_at END,
         next_attempt_at = CASE WHEN NOT d.decides THEN w.next_attempt_at

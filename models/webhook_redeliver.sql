@@ -1,5 +1,5 @@
--- Starts a new round of each event and returns its task, if an endpoint takes it. The event of an
--- organisation without an endpoint becomes undelivered.
+-- Starts a new round of each event and returns its task. An event whose endpoint is missing or
+-- disabled becomes undelivered, without a task.
 --
 --   :organisation
 --   :events, and for each of them in :tasks the id of the new round's task
@@ -28,7 +28,7 @@ WITH asked AS MATERIALIZED (
     -- A leased slot stays with its worker.
     DELETE FROM webhook_slots p USING asked a WHERE p.ctid = a.slot AND p.token IS NULL RETURNING p.event_id
 ), gone AS (
-    -- Locks slots first, as every statement does.
+    -- The condition on slots is always true. It locks slots before tasks, as every statement does.
     DELETE FROM outbox o USING asked a WHERE o.id = a.old_task AND (SELECT count(*) FROM slots) >= 0
 )
 INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at)

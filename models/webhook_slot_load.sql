@@ -3,10 +3,10 @@
 --
 --   one element an endpoint: :organisations :sites
 SELECT k.organisation_id, k.site_id,
-       -- The order leaves one index, webhook_slots_taken. While the table is small, the planner
-       -- would rate the primary key alike, which leads to the organisation's slots. The lower bound
-       -- moves with time: it passes the entries of slots that were dropped longer ago than a lease
-       -- lasts, which vacuum cannot remove under a long transaction.
+       -- ORDER BY leaves one index, webhook_slots_taken. While the table is small, the planner
+       -- rates the primary key alike, which leads to all slots of the organisation. The lower bound
+       -- skips the entries of slots that were dropped longer ago than a lease lasts: vacuum cannot
+       -- remove them while a long transaction is open.
        (SELECT count(*) FROM (
             SELECT FROM webhook_slots x
             WHERE x.organisation_id = k.organisation_id AND x.endpoint_site_id = k.site_id

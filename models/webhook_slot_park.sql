@@ -17,7 +17,7 @@ WITH parked AS (
 )
 UPDATE outbox o SET available_at = (SELECT now FROM service_now) + :parked_for, dispatched_at = NULL,
     redispatch_after = NULL
-WHERE o.id = ANY (:tasks::uuid[]) AND (SELECT count(*) FROM parked) >= 0 -- slots first, as everywhere
+WHERE o.id = ANY (:tasks::uuid[]) AND (SELECT count(*) FROM parked) >= 0 -- always true; locks slots before tasks
   AND NOT EXISTS (
       SELECT FROM webhook_slots p
       WHERE p.organisation_id = o.organisation_id AND p.event_id = o.subject_id AND p.token IS NOT NULL)

@@ -3,7 +3,7 @@
 --
 --   :organisation
 --   :transaction and :event: the stream's position
---   :before: the snapshot at the beginning of the stream
+--   :before: the snapshot at the beginning of the stream; events that it shows are left out
 --   :resume_within: WebhookResumeWithin in milliseconds
 --   :limit: the maximum number of events
 --   :bytes: the size of bodies after which a page ends; it has at least one event
