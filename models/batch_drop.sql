@@ -1,11 +1,12 @@
 -- Deletes settled batches past their retention, with their rows: one batch, or several that have at
--- most :limit rows together. Rows that go with their partition stay and do not count. It skips
--- locked batches and those with a row in doubt. The result is the number of deleted batches.
+-- most :limit rows together. Rows that go with their partition stay and do not count. The
+-- statement skips locked batches and those with a row in doubt. It returns the number of deleted
+-- batches.
 --
 --   :lowest, :beyond: the ids of batches whose rows go with their partitions; beyond exclusive
 --   :retention: BatchRetention in milliseconds
 --   :limit: the maximum number of deleted rows, unless a single batch has more
---   :batches: the maximum number of batches; the rows of each are read
+--   :batches: the maximum number of batches, since all rows of each are read
 WITH old AS MATERIALIZED (
     SELECT site_id, id, submitted_at, CASE WHEN id >= :lowest AND id < :beyond THEN 0 ELSE row_count END AS rows
     FROM batches b

@@ -1,7 +1,7 @@
 -- Debits each order at most once for its key, and answers each: "status" is NULL for a known key,
 -- or while the account's bank is unavailable.
 --
---   :keys, :agreements, :amounts, :currencies  the orders, in one order
+--   :keys, :agreements, :amounts, :currencies  the orders, one array a column
 --   :bank_down_for  how long the bank of a bankDown account is unavailable, in milliseconds
 --   :slowness       how long a slow account takes to answer, in milliseconds
 WITH clock AS MATERIALIZED (

@@ -1,5 +1,5 @@
--- Reads how busy endpoints are: the number of slots that occupy capacity, and the longest parked
--- event.
+-- Reads how busy endpoints are: the number of slots that occupy capacity, and the parked event that
+-- was requested first.
 --
 --   one element an endpoint: :organisations :sites
 SELECT k.organisation_id, k.site_id,

@@ -1,5 +1,5 @@
--- Releases parked events of endpoints, the longest parked first, and returns their tasks. It skips
--- locked slots.
+-- Releases parked events of endpoints, the earliest requested first, and returns their tasks. It
+-- skips locked slots.
 --
 --   one element an endpoint: :organisations :sites :free (the number of events to release)
 --   :slot_held: slotHeld in milliseconds

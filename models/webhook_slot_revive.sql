@@ -1,4 +1,4 @@
--- Drops the slots of events parked for an endpoint, the longest parked first, and returns their
+-- Drops the slots of events parked for an endpoint, the earliest requested first, and returns their
 -- tasks. It skips locked slots.
 --
 --   :organisation

@@ -1,5 +1,5 @@
 -- Drops the slots of one Site's events that are parked for the organisation's default endpoint, the
--- longest parked first, and returns their tasks. It skips locked slots.
+-- earliest requested first, and returns their tasks. It skips locked slots.
 --
 --   :organisation :site
 --   :limit: the maximum number of events
