@@ -47,15 +47,15 @@ type MovementQuery struct {
 	From      *Millis // inclusive; nil: no bound
 	To        *Millis // inclusive; nil: no bound
 	Direction Direction
-	At        MovementPosition
-	Limit     int // movements at most, 1 to MaxMovements
+	At        MovementPosition // the page's position
+	Limit     int              // movements at most, 1 to MaxMovements
 }
 
 // MaxMovements is the maximum number of movements that one call reads.
 const MaxMovements = 1000
 
-// MovementPage is one page of the list.
+// MovementPage is one page of a Site's movements.
 type MovementPage struct {
 	Page[Movement, string]
-	TotalAmount Amount // the sum of all amounts in the range
+	TotalAmount Amount // of all movements in the time range
 }

@@ -24,7 +24,7 @@ WITH clock AS MATERIALIZED (
     ) l LIMIT :limit
 )
 SELECT clock.now, total.n AS total, least(total.amount, 9223372036854775807)::bigint AS total_amount,
-       -- With ORDER BY, one index entry answers. EXISTS would drop the order.
+       -- Reads only the next index entry. EXISTS would ignore the ORDER BY and could read more.
        (SELECT true FROM ledger_entries l
         WHERE l.site_id = :site AND (l.recorded_at, l.rail_key) :BEHIND (:behind_at, :behind_key)
           AND l.recorded_at :SINCE AND :behind_at :SINCE

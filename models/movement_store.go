@@ -10,8 +10,8 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// movementsWithin bounds the statement that lists movements. Its totals take time proportional to
-// the range.
+// movementsWithin bounds each statement that reads movements. The totals of ListMovements take time
+// proportional to the range.
 const movementsWithin = 5 * time.Second
 
 var (
@@ -31,7 +31,8 @@ func (q *MovementQuery) page() pageQuery[string] {
 	return pageQuery[string]{q.From, q.To, q.Direction, q.At, q.Limit}
 }
 
-// span returns the query's span. Rail keys are letters, digits and underscores.
+// span returns the query's span. Rail keys are letters, digits and underscores, which sort below
+// DEL.
 func (q *MovementQuery) span() listSpan[string] { return q.page().span(maxListTime, "\x7f") }
 
 func (q *MovementQuery) statement() (postgres.Statement, postgres.Args) {
@@ -41,8 +42,8 @@ func (q *MovementQuery) statement() (postgres.Statement, postgres.Args) {
 }
 
 // ListMovements returns one page of a Site's movements, with exact totals of the range. A walk
-// through the pages finds every movement that existed throughout exactly once. ErrUnavailable:
-// totalling the range takes too long.
+// through the pages finds every movement that existed throughout exactly once. ErrUnavailable also
+// means that totalling the range takes too long.
 func (s *Store) ListMovements(ctx context.Context, q MovementQuery) (MovementPage, error) {
 	if q.Limit < 1 || q.Limit > MaxMovements {
 		return MovementPage{}, fmt.Errorf("models: list movements: limit %d", q.Limit)
@@ -72,7 +73,7 @@ func (r *movementListRow) item() *Movement {
 	return &r.Movement
 }
 
-// inMovements runs a transaction that reads movements.
+// inMovements runs read on one snapshot, with movementsWithin as the limit of each statement.
 func (s *Store) inMovements(ctx context.Context, read func(tx postgres.Tx) error) error {
 	return s.pg.InSnapshot(ctx, func(tx postgres.Tx) error {
 		if err := tx.LimitStatements(ctx, movementsWithin); err != nil {
@@ -91,8 +92,8 @@ func (s *Store) MovementsAfter(
 	span := q.span()
 	args := postgres.Args{"site": site, "from": span.from, "ahead_at": span.ahead.At, "ahead_key": span.ahead.Key}
 	err = s.inMovements(ctx, func(tx postgres.Tx) error {
-		// The index has the order of the list, so that its scan ends at the limit. The planner does
-		// not know the range and would sort all of it.
+		// An index scan reads the list in order and ends at the limit. The planner, which does not
+		// know the range, would read all of it with a bitmap scan and sort.
 		if _, err := tx.ExecContext(ctx, "SET LOCAL enable_bitmapscan = off"); err != nil {
 			return err
 		}

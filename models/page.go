@@ -8,7 +8,8 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// Direction is the direction of a page from its position, in a list ordered newest first.
+// Direction is the direction in which a page continues from its position. Lists are ordered newest
+// first.
 type Direction string
 
 // The directions of a page.
@@ -18,29 +19,29 @@ const (
 )
 
 // Position is an item's position in a list that is ordered by time and then by key, newest first. A
-// page holds the items beyond its position. The zero position is the beginning of the list going
-// forward, and its end going backward.
+// page holds the items that follow its position in its direction, without the item at the position.
+// The zero position is the newest end of the list for Forward, and the oldest end for Backward.
 type Position[K comparable] struct {
 	At  Millis
 	Key K
 }
 
-// Page is one page of a list, with figures of the whole list from the same snapshot.
+// Page is one page of a list. Its items and its total come from one snapshot.
 type Page[T any, K comparable] struct {
 	Items []T          // newest first
-	Total int64        // all items that match; 0 if the list does not count them
-	Next  *Position[K] // where the next page (Forward) begins; nil on the last page
-	Prev  *Position[K] // where the page before (Backward) begins; nil on the first page
-	Now   Millis       // service time of that moment
+	Total int64        // matching items on all pages; 0 if the list does not count them
+	Next  *Position[K] // position of the next page, read Forward; nil on the last page
+	Prev  *Position[K] // position of the previous page, read Backward; nil on the first page
+	Now   Millis       // service time when the page was read
 }
 
 // maxPage is the maximum number of items on a page of most lists.
 const maxPage = 100
 
-// maxListTime is later than any service time, and one millisecond more is still a valid time.
+// maxListTime is later than any service time.
 const maxListTime = Millis(MaxAmount)
 
-// pageQuery is the part that the queries of all lists have in common.
+// pageQuery holds the fields that the queries of all lists share.
 type pageQuery[K comparable] struct {
 	from, to  *Millis // inclusive; nil: no bound
 	direction Direction
@@ -48,16 +49,18 @@ type pageQuery[K comparable] struct {
 	limit     int
 }
 
-// listSpan is the part of a list that a query reads: from its position, where an index scan starts,
-// to the end of its time range. It also bounds the part behind the position.
+// listSpan bounds the two index scans of a list statement. The scan for the page starts at ahead
+// and runs in the page's direction. The scan for items behind the page starts at behind and runs
+// the other way.
 type listSpan[K comparable] struct {
-	from, to      Millis // both inclusive
+	from, to      Millis // time range of both scans, inclusive; empty if to is from-1
 	ahead, behind Position[K]
 }
 
-// span returns the span of a query in a list without items after last and without keys above
-// highest. It moves the position into the time range, where the scan starts. The first page of a
-// walk does not look behind its position.
+// span returns the span of a query. The list has no item later than last, and no key that sorts
+// above highest. If a scan would pass items outside the time range before it enters the range, span
+// moves its start to the edge. The first page has no items behind it: its behind lies past the
+// range, so that the statement skips that scan.
 func (q pageQuery[K]) span(last Millis, highest K) listSpan[K] {
 	s := listSpan[K]{to: last, ahead: q.at, behind: q.at}
 	if q.from != nil {
@@ -92,8 +95,8 @@ func (q pageQuery[K]) span(last Millis, highest K) listSpan[K] {
 	return s
 }
 
-// args returns the arguments that the statements of lists have in common. The limit is one more
-// than the page's, to find out whether items follow.
+// args returns the arguments that all list statements share. Their limit is one item more than the
+// page holds: that item shows that another page follows.
 func (s listSpan[K]) args(limit int) postgres.Args {
 	return postgres.Args{
 		"from": s.from, "to": s.to, "ahead_at": s.ahead.At, "ahead_key": s.ahead.Key,
@@ -101,22 +104,23 @@ func (s listSpan[K]) args(limit int) postgres.Args {
 	}
 }
 
-// listStatement is a list's statement in both directions.
+// listStatement holds the statements of a list, one for each direction.
 type listStatement struct{ forward, backward postgres.Statement }
 
-// newListStatement makes a list's statement from its text, in which psql variables in upper case
-// stand for SQL. These depend on the direction, as in the comparison of an item with a position:
+// newListStatement makes the statements of a list from one text. It replaces the text's psql
+// variables in upper case with SQL, first for Forward and second for Backward:
 //
-//	:AHEAD   < or >, of items beyond the position
-//	:BEHIND  >= or <=, of the other items
-//	:UNTIL   >= :from or <= :to, the end of the time range
-//	:SINCE   <= :to or >= :from, its beginning
-//	:ORDER   DESC or ASC, the order going ahead
-//	:BACK    ASC or DESC, the order going back
+//	:AHEAD   < or >     compares an item with :ahead, for the page
+//	:BEHIND  >= or <=   compares an item with :behind, for items behind the page
+//	:UNTIL   >= :from or <= :to, the end of the time range in the page's direction
+//	:SINCE   <= :to or >= :from, the other end
+//	:ORDER   DESC or ASC, the order of the scan for the page
+//	:BACK    ASC or DESC, the order of the scan behind the page
+//	:MOST    most+1, the largest value of the argument limit
 //
-// :MOST is the largest limit. Postgres expects many rows of a limit that is a parameter, and would
-// sort; a scan inside a fixed limit ends at the parameter as well. more are further variables and
-// their SQL.
+// Texts nest a LIMIT :MOST inside LIMIT :limit. For a parameter alone, Postgres expects many rows
+// and sorts. With the constant, it scans an index in order, and the scan ends at :limit. more holds
+// further variables, each followed by its SQL.
 func newListStatement(text string, most int, more ...string) listStatement {
 	in := func(variables ...string) postgres.Statement {
 		variables = append(variables, ":MOST", strconv.Itoa(most+1))
@@ -137,22 +141,22 @@ func (l listStatement) going(d Direction) postgres.Statement {
 	return l.forward
 }
 
-// listHead are the columns about the whole list, which every row of its statement has.
+// listHead holds the columns about the whole list. Every row of a list statement repeats them.
 type listHead struct {
 	Now    Millis
 	Total  int64
-	Behind bool // items exist on the other side of the position
+	Behind bool // items exist behind the page
 }
 
 func (h *listHead) head() listHead { return *h }
 
-// listRow is a row of a list's statement. A page without items has one row, whose item is nil.
+// listRow is a row of a list statement. An empty page still has one row, whose item is nil.
 type listRow[T any] interface {
 	head() listHead
 	item() *T
 }
 
-// pageOf makes a page from the rows of a list's statement, which are in list order.
+// pageOf makes a page from the rows of a list statement: at least one, newest first.
 func pageOf[R listRow[T], T any, K comparable](
 	rows []R, q pageQuery[K], position func(*T) Position[K],
 ) Page[T, K] {
@@ -168,9 +172,10 @@ func pageOf[R listRow[T], T any, K comparable](
 	return page
 }
 
-// cut fills in the items that were found in a query's direction, one more than the limit if there
-// are more, and the positions of the adjacent pages. behind reports whether items exist on the
-// other side of the position. An empty page leads back to the end, or the beginning, of the list.
+// cut sets Items, Next and Prev. found holds the page's items, newest first. If another page
+// follows in the query's direction, found holds one more: the oldest for Forward, the newest for
+// Backward. behind reports whether items exist behind the page. On an empty page, the link to them
+// is the zero position.
 func (p *Page[T, K]) cut(found []T, q pageQuery[K], behind bool, position func(*T) Position[K]) {
 	ahead := len(found) > q.limit
 	p.Items = found[:min(len(found), q.limit)]

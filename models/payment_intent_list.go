@@ -1,22 +1,22 @@
 package models
 
-// IntentPosition is an intent's position in the list, by CreatedAt.
+// IntentPosition is an intent's position in the list, by CreatedAt and ID.
 type IntentPosition = Position[PaymentIntentID]
 
 func (p *PaymentIntent) position() IntentPosition { return IntentPosition{p.CreatedAt, p.ID} }
 
 // IntentQuery asks for one page of a Site's payment intents, ordered by CreatedAt and then ID,
-// newest first.
+// newest first. State and Status select by effective state: an overdue intent counts as expired.
 type IntentQuery struct {
 	SiteID      SiteID
 	OrderID     string            // "": all
-	State       IntentState       // effective; "": all
-	Status      TransactionStatus // effective; "": all
+	State       IntentState       // "": all
+	Status      TransactionStatus // "": all
 	CreatedFrom *Millis           // inclusive; nil: no bound
 	CreatedTo   *Millis           // inclusive; nil: no bound
 	Direction   Direction
-	From        IntentPosition
-	Limit       int // intents at most, 1 to 100
+	From        IntentPosition // the page's position
+	Limit       int            // intents at most, 1 to 100
 }
 
 // IntentPage is one page of the list: intents in effective state, without a total.
@@ -27,7 +27,8 @@ func (p *PaymentIntent) isOverdue(now Millis) bool {
 	return p.State == IntentCreated && p.ExpiresAt <= now
 }
 
-// effective returns the intent in its effective state at a time, recorded or not.
+// effective returns the intent in its effective state: an overdue intent as expired, even before a
+// statement has recorded that.
 func (p PaymentIntent) effective(now Millis) PaymentIntent {
 	if p.isOverdue(now) {
 		p.State, p.Status = IntentFinal, TransactionExpired

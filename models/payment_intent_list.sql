@@ -13,13 +13,13 @@
 --
 -- newListStatement in page.go replaces the other variables in upper case.
 --
--- All parts come from one snapshot and one reading of the clock. Each source is an ordered scan of
--- one index that ends at the limit. Only the position and the far end of the time range bound it: a
--- condition on the near end would make the scan begin there.
+-- Page and links come from one snapshot and one reading of the clock. Each source is an ordered
+-- scan of one index that ends at the limit. Only the position and the far end of the time range
+-- bound it: with a condition on the near end, the scan would begin there and not at the position.
 WITH clock AS MATERIALIZED (
     SELECT now FROM service_now
 ), overdue AS MATERIALIZED (
-    -- Intents past their expiry that no statement has ended yet. They are few.
+    -- Overdue intents, which are few and selected by expiry.
     SELECT p.* FROM payment_intents p
     WHERE p.state = 'created' AND p.expires_at <= (SELECT now FROM clock) AND p.site_id = :site AND :FILTER
 ), page AS (

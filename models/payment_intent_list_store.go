@@ -54,8 +54,9 @@ func (f intentFilter) list() listStatement {
 	return newListStatement(text, maxPage, ":FILTER", filter)
 }
 
-// A source's intents of the page, and whether intents of the source lie behind it. The order, which
-// EXISTS would drop, lets the next index entry answer.
+// intentPart selects the page's intents of one source. intentOthers tells whether the source has
+// intents behind the page. It reads only the next index entry: EXISTS would ignore the ORDER BY and
+// could read more.
 const (
 	intentPart = `
     (SELECT * FROM (

@@ -49,8 +49,8 @@ type WebhookQuery struct {
 	OrganisationID OrganisationID
 	Filter         WebhookFilter
 	Direction      Direction
-	From           WebhookPosition
-	Limit          int // events at most, 1 to 100
+	From           WebhookPosition // the page's position
+	Limit          int             // events at most, 1 to 100
 }
 
 // WebhookPage is one page of the list: events without bodies.
