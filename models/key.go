@@ -27,7 +27,7 @@ var KeyPurposes = []KeyPurpose{KeyAccessToken, KeySignupLink, KeyPaginationLink}
 // KeySecretSize is the length of every service key's secret in bytes.
 const KeySecretSize = 32
 
-// KeyActivationDelay is the time from the creation of a key to its first use. It gives every
+// KeyActivationDelay is the time from a rotation to the first use of the new key. It gives every
 // process and every cache of the JWKS document time to load the key.
 const KeyActivationDelay = 10 * time.Minute
 
@@ -58,8 +58,8 @@ type Key struct {
 	Purpose   KeyPurpose
 	Secret    []byte // KeySecretSize bytes
 	CreatedAt Millis
-	ActiveAt  Millis // may make new things from here on
-	RetiredAt Millis // its products are void from here on; 0: not set
+	ActiveAt  Millis // may make new tokens and cursors from then on
+	RetiredAt Millis // everything made with it is invalid from then on; 0: not set
 }
 
 // String names the key without its secret.
@@ -75,7 +75,7 @@ const (
 	keysFreshFor    = time.Minute      // an older copy is read again before it is used
 	keysRunEvery    = 20 * time.Second // interval of Run, short enough that callers do not wait
 	keysMissEvery   = time.Second      // minimum interval between reads for unknown ids
-	keysLoadTimeout = 2 * time.Second
+	keysLoadTimeout = 2 * time.Second  // bounds a read, and the rate of attempts to replace an old copy
 )
 
 // Keys is one process's copy of the service keys. It reads them on first use, when the copy is old,
@@ -130,8 +130,8 @@ func (k *Keys) Run(ctx context.Context) {
 	}
 }
 
-// Current returns the key that makes new things of a purpose: the newest active one. Errors:
-// ErrNoKey if there is none; ErrUnavailable if no copy exists and Postgres does not answer.
+// Current returns the newest active key of a purpose, with which new tokens or cursors are made.
+// Errors: ErrNoKey if there is none; ErrUnavailable if no copy exists and Postgres does not answer.
 func (k *Keys) Current(ctx context.Context, purpose KeyPurpose) (Key, error) {
 	c, err := k.copyFor(ctx)
 	if err != nil {
@@ -146,7 +146,8 @@ func (k *Keys) Current(ctx context.Context, purpose KeyPurpose) (Key, error) {
 	return Key{}, fmt.Errorf("%w: %s", ErrNoKey, purpose)
 }
 
-// ByID returns a key that has not retired, active or not; else ErrNotFound.
+// ByID returns the key with the id, active or not. Errors: ErrNotFound if it has retired, or if the
+// copy lacks it and a new read fails or is not allowed yet; ErrUnavailable as for Current.
 func (k *Keys) ByID(ctx context.Context, id KeyID) (Key, error) {
 	c, err := k.copyFor(ctx)
 	if err != nil {

@@ -43,8 +43,8 @@ func newKeyRow(ring *seal.Keyring, purpose KeyPurpose, now, activeAt Millis) *ke
 	return row
 }
 
-// EnsureKeys creates an active key for every purpose that lacks a lasting one. Several processes
-// may call it at once.
+// EnsureKeys makes sure that every purpose has an active key, and a key that is not due to retire.
+// One key can be both. Several processes may call it at once.
 func (s *Store) EnsureKeys(ctx context.Context, ring *seal.Keyring) error {
 	return s.changeKeys(ctx, func(tx postgres.Tx, now Millis) error {
 		for _, purpose := range KeyPurposes {
@@ -66,7 +66,7 @@ func ensureKey(ctx context.Context, tx postgres.Tx, ring *seal.Keyring, purpose 
 	switch {
 	case active && lasting >= 0:
 		return nil
-	case lasting >= 0: // created, but not active yet: nothing to wait for
+	case lasting >= 0: // not active yet, but no other key is: it need not wait
 		_, err = tx.NewUpdate().Model(live[lasting]).Set("active_at = ?", now).WherePK().Exec(ctx)
 		return err
 	}
@@ -162,8 +162,8 @@ func (s *Store) ResealKeys(ctx context.Context, ring *seal.Keyring) (changed int
 	return changed, err
 }
 
-// changeKeys admits one process at a time, so that two processes never both create the missing key.
-// now is the database's real time.
+// changeKeys runs do as Store.act does, under a lock that one process at a time holds. So two
+// processes never both create a missing key. now is the database's real time.
 func (s *Store) changeKeys(ctx context.Context, do func(tx postgres.Tx, now Millis) error) error {
 	return s.act(ctx, func(tx postgres.Tx) error {
 		if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtext('service_keys'))"); err != nil {

@@ -1,7 +1,7 @@
 -- Lists the lanes (queue, organisation, Site) of the outbox with their waiting tasks. It takes one
 -- step in an index for each lane, and counts a bounded number of tasks in each.
 --
---   :lanes   how many lanes
+--   :lanes   how many lanes, the first ones in the order of the index
 --   :most    the number at which counting stops
 WITH RECURSIVE lanes (n, queue, organisation_id, site_id, oldest_at) AS (
     (SELECT 1, o.queue, o.organisation_id, o.site_id, o.available_at FROM outbox o

@@ -6,13 +6,14 @@ import "errors"
 // reader.
 const MaxAmount Amount = 9007199254740991
 
-// ErrAmountOverflow says that a sum is outside 0 to MaxAmount.
+// ErrAmountOverflow says that a summand is negative or a sum exceeds MaxAmount.
 var ErrAmountOverflow = errors.New("models: amount out of range")
 
 // Amount is money in the minor unit of a Site's currency (cents for AUD).
 type Amount int64
 
-// Add sums two amounts; a result outside 0 to MaxAmount is ErrAmountOverflow.
+// Add returns the sum of two amounts. ErrAmountOverflow: one of them is negative, or the sum
+// exceeds MaxAmount.
 func (a Amount) Add(b Amount) (Amount, error) {
 	if a < 0 || b < 0 || a > MaxAmount-b {
 		return 0, ErrAmountOverflow

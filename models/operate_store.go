@@ -20,7 +20,7 @@ type Lane struct {
 	Due            int            // those of them that are due
 	InFlight       int            // dispatched tasks, at most MostCounted
 	OldestDue      Age            // of the oldest waiting task that is due; 0: none is due
-	Recorded       int            // debits recorded in the last minute, at most 100,000
+	Recorded       int            // of QueueDebits: debits recorded in the last minute, at most 100,000
 }
 
 // PartnerBacklog is how long an organisation's oldest due task of a queue has waited.
@@ -33,14 +33,14 @@ type PartnerBacklog struct {
 // watchedSites is the maximum number of Sites of each queue that PartnerBacklogs looks at.
 const watchedSites = 1000
 
-// DeadLetters are the numbers of an organisation's events that were not delivered. Each is at most
-// MostCounted.
+// DeadLetters counts an organisation's webhook events that were not delivered, by reason. Each
+// count is at most MostCounted.
 type DeadLetters struct {
 	OrganisationID OrganisationID
 	Organisation   string // its name
-	Failed         int
-	Undelivered    int
-	Parked         int // pending events that wait for their endpoint
+	Failed         int    // with status WebhookFailed
+	Undelivered    int    // with status WebhookUndelivered
+	Parked         int    // pending events that wait for their endpoint
 }
 
 var (
@@ -62,14 +62,15 @@ WHERE kind <> 'inFlight' ORDER BY found_at DESC LIMIT :limit`)
 	organisationNamesSQL = postgres.SQL(`SELECT id, name, created_at FROM organisations WHERE id = ANY (:ids::uuid[])`)
 )
 
-// Lanes returns lanes with waiting tasks, at most limit, those with the oldest due task first.
+// Lanes returns the first limit lanes with waiting tasks, in the order of queue, organisation and
+// Site. It sorts them by their oldest due task, the oldest first.
 func (s *Store) Lanes(ctx context.Context, limit int) (lanes []Lane, err error) {
 	err = s.pg.Select(ctx, lanesSQL, postgres.Args{"lanes": limit, "most": MostCounted}, &lanes)
 	return lanes, wrap("lanes", err)
 }
 
-// PartnerBacklogs returns how long each organisation has waited in the queues of partners, the one
-// that has waited longest first. It looks at a bounded number of Sites with waiting tasks.
+// PartnerBacklogs returns how long each organisation has waited in each of PausableQueues, the
+// longest wait first. It looks at no more than watchedSites Sites of each queue.
 func (s *Store) PartnerBacklogs(ctx context.Context) (backlogs []PartnerBacklog, err error) {
 	err = s.pg.Select(ctx, partnerBacklogsSQL, postgres.Args{"queues": PausableQueues, "sites": watchedSites}, &backlogs)
 	return backlogs, wrap("backlogs of partners", err)

@@ -65,7 +65,7 @@ func (s *Store) SetOrganisationColour(ctx context.Context, id OrganisationID, co
 	})
 }
 
-// ErrName reports a name that people must not be shown.
+// ErrName says that ValidateLabel refuses a name.
 var ErrName = errors.New("invalid name")
 
 func checkName(name string) error {

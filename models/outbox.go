@@ -60,7 +60,7 @@ const (
 	ClaimLease = 5 * time.Second
 	// QueuedLease is how long a task may wait in Redis before it counts as lost. It slightly
 	// exceeds RowLease, so that a worker that starts a task at once need not extend it. The
-	// dispatcher keeps queues far shorter.
+	// dispatcher keeps the wait far shorter.
 	QueuedLease = RowLease + 5*time.Second
 	// RowLease is how long a worker holds rows, and their task, without renewal.
 	RowLease = 15 * time.Second
@@ -73,6 +73,6 @@ type Task struct {
 	OrganisationID OrganisationID // zero for the service's own work
 	SiteID         SiteID
 	TraceID        TraceID
-	Epoch          int // number of dispatches of the task; part of its name in Redis
-	Rows           int // number of the subject's rows that the task covers, at most
+	Epoch          int // number of claims of the task; part of its name in Redis
+	Rows           int // number of batch rows in the task's chunk, settled ones included
 }

@@ -33,10 +33,11 @@ func (d Dispatch) total() int {
 	return d.Total
 }
 
-// The two claims return before their commit is on disk. A crash of Postgres may undo a claim, and
-// its tasks then go out once more under the same ids. No decision about money commits so. The form
-// "num_nulls(dispatched_at) = 0" keeps the planner off the partial indexes, where dead entries of
-// other tasks make a look-up by id slow.
+// claimDueSQL and claimTasksSQL commit without waiting for the disk. A crash of Postgres may undo a
+// claim; its tasks then go out again under the same ids. Decisions about money wait for the disk.
+//
+// num_nulls(dispatched_at) = 0 means that dispatched_at IS NOT NULL. It keeps the planner off the
+// partial indexes, where dead entries of other tasks make a look-up by id slow.
 var (
 	//go:embed outbox_claim_due.sql
 	outboxClaimDueText string
@@ -67,8 +68,8 @@ UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (:tasks::uuid[]) AND o.epoch = (:epochs::int[])[array_position(:tasks::uuid[], o.id)]
   AND num_nulls(o.dispatched_at) = 0`)
 	// An ARRAY subselect locks its rows once. A locking subquery in a join may run again for each
-	// row, if a long transaction keeps dead rows that the planner counts. The inner one runs once
-	// for each queue.
+	// row, if a long transaction keeps dead rows that the planner counts. The LATERAL subquery runs
+	// once for each queue.
 	reclaimLostSQL = postgres.SQL(`
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (ARRAY(
@@ -79,7 +80,7 @@ WHERE o.id = ANY (ARRAY(
 	reclaimQueueSQL = postgres.SQL(`
 UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL
 WHERE queue = :queue AND dispatched_at IS NOT NULL`)
-	// A clock that was never moved makes nothing due early, and the index is not read.
+	// Unless the sandbox's clock was moved, nothing is due early, and the statement reads no index.
 	reclaimEarlySQL = postgres.SQL(`
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL
 WHERE o.id = ANY (ARRAY(
@@ -124,8 +125,8 @@ func (s *Store) hasDue(ctx context.Context, q Queue) (due bool, err error) {
 
 // ClaimTasks claims the named tasks for dispatch, right after the commits that wrote them. Tasks
 // beyond the bounds stay for ClaimDue. d bounds its own queue; its Limit does not count. For every
-// other queue, others.InFlight bounds each organisation; others.Limit bounds the webhooks of the
-// call.
+// other queue, others.InFlight bounds each organisation, times webhooksInFlight for webhooks.
+// others.Limit bounds the webhooks of the call.
 func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d, others Dispatch) ([]Task, error) {
 	var tasks []Task
 	err := s.pg.Select(ctx, claimTasksSQL, postgres.Args{
@@ -172,8 +173,8 @@ func claimedArgs(tasks []Task) postgres.Args {
 const AnyTime = 100 * 365 * 24 * time.Hour
 
 // ReclaimLost makes at most limit tasks due again whose leases have expired within the given time:
-// their worker died, or Redis lost them. It returns their number. While an old transaction is open,
-// its cost grows with the number of tasks whose leases would have expired within that time.
+// their worker died, or Redis lost them. It returns their number. While a long transaction hinders
+// vacuum, the cost also grows with the finished tasks whose leases would have expired in that time.
 func (s *Store) ReclaimLost(ctx context.Context, within time.Duration, limit int) (int, error) {
 	n, err := s.pg.Run(ctx, reclaimLostSQL, postgres.Args{
 		"queues": Queues, "within": within.Milliseconds(), "most": limit,
@@ -182,8 +183,8 @@ func (s *Store) ReclaimLost(ctx context.Context, within time.Duration, limit int
 }
 
 // ReclaimQueue makes every task of the queue that is in flight due again, after its Redis may have
-// lost some. If a task is still running, its second run skips what the first has leased. It returns
-// the number of tasks.
+// lost some, and returns their number. If a task is still running, its second run skips what the
+// first has leased.
 func (s *Store) ReclaimQueue(ctx context.Context, q Queue) (int, error) {
 	n, err := s.pg.Run(ctx, reclaimQueueSQL, postgres.Args{"queue": string(q)})
 	return n, wrap("reclaim the tasks of a queue", err)
@@ -198,8 +199,8 @@ func (s *Store) ReclaimEarly(ctx context.Context, limit int) (int, error) {
 	return n, wrap("reclaim early retries", err)
 }
 
-// HoldTask makes the lease of a task in flight end RowLease from now, while its worker has rows to
-// claim.
+// HoldTask sets the end of the lease of a task in flight to RowLease from now. The worker calls it
+// while rows are left to claim.
 func (s *Store) HoldTask(ctx context.Context, id TaskID) error {
 	_, err := s.pg.Run(ctx, holdTaskSQL, postgres.Args{"task": id, "row_lease": RowLease.Milliseconds()})
 	return wrap("hold task", err)
@@ -221,7 +222,7 @@ func (s *Store) RepeatTask(ctx context.Context, id TaskID, after time.Duration) 
 type Backlog struct {
 	Queue     Queue
 	InFlight  int // as of Store.InFlight
-	Due       int // due tasks, in flight or not; at most MaxWaitingCounted that are not
+	Due       int // due tasks: those in flight, and at most MaxWaitingCounted waiting ones
 	OldestDue Age // of the oldest due task that is not dispatched; 0 if none
 }
 

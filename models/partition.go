@@ -9,8 +9,8 @@ type partitionedTable struct {
 	period string // of one partition: "week" or "month"
 	// retention is how long rows are kept. Nil: the partitions go with those of another table.
 	retention func(Retention) time.Duration
-	// moves is the maximum number of rows that outlive their partition. Beyond it, the partition
-	// stays, and rows are removed one by one.
+	// moves is the maximum number of rows that are moved out of a partition before it is dropped,
+	// because retention keeps them. With more, the partition stays and rows are removed one by one.
 	moves int
 }
 

@@ -19,8 +19,8 @@ var (
 	missingPartitionsSQL  = postgres.SQL(missingPartitionsText)
 
 	makePartitionSQL = postgres.SQL(`SELECT make_partition(:table, :period, :begins, :most)`)
-	// Partitions that have begun before the retention of server time, with what retention keeps of
-	// each that has also ended.
+	// oldPartitionsSQL selects the partitions that began before the retention, by server time. kept
+	// is what retention keeps of a partition that also ended before it.
 	oldPartitionsSQL = postgres.SQL(`
 SELECT name, lowest, beyond, beyond <= old.id AS ended, CASE WHEN beyond <= old.id THEN
     kept_in_partition(:table, name, (SELECT now FROM service_now) - :age::bigint, :most) ELSE 0 END AS kept
@@ -29,8 +29,8 @@ WHERE parent = :table AND lowest < old.id ORDER BY lowest`)
 	dropPartitionSQL = postgres.SQL(
 		`SELECT drop_partition(:table, :partition, (SELECT now FROM service_now) - :age::bigint, :most)`)
 
-	// The _default should hold ids of old subjects only: older than every partition, or than the
-	// shortest retention, after which partitions are dropped.
+	// strayIDsSQL tells whether the default partition holds ids that belong elsewhere. Its ids
+	// should be older than every partition, or past minPartitionAge.
 	strayIDsSQL = `
 SELECT EXISTS (SELECT FROM %s_default WHERE %s >= (
     SELECT greatest(lowest, id_at(statement_timestamp() - :age::bigint * interval '1 ms'))
@@ -49,7 +49,8 @@ SELECT count(*) FROM raised`)
 
 // MakePartitions makes the partitions of the present period and of the next ones. It skips a table
 // that a long transaction or a dump locks: a later call makes up for it. It raises an alert for
-// each table that lacks a partition which is soon needed, and closes the alerts of the others.
+// each table that lacks a partition which is soon needed, and for each default partition with ids
+// that belong elsewhere. It closes the other alerts of its kind.
 func (s *Store) MakePartitions(ctx context.Context) error {
 	missing, err := s.missingPartitions(ctx)
 	if err != nil {
@@ -69,7 +70,7 @@ func (s *Store) MakePartitions(ctx context.Context) error {
 type missingPartition struct {
 	Parent, Period string
 	Begins         time.Time
-	Ahead          int
+	Ahead          int // periods after the present one
 }
 
 func (s *Store) missingPartitions(ctx context.Context) (missing []missingPartition, err error) {
@@ -83,7 +84,7 @@ func (s *Store) missingPartitions(ctx context.Context) (missing []missingPartiti
 	return missing, wrap("missing partitions", err)
 }
 
-// alertPartitions raises and closes the alerts of missing partitions.
+// alertPartitions raises and closes the alerts of MakePartitions.
 func (s *Store) alertPartitions(ctx context.Context) error {
 	missing, err := s.missingPartitions(ctx)
 	if err != nil {
@@ -122,8 +123,8 @@ func (t partitionedTable) key() string {
 	}
 }
 
-// changePartition runs a statement that changes a table's partitions. It reports false if the
-// statement does, or if it would wait too long for a lock.
+// changePartition runs a statement that changes a table's partitions. done is the statement's
+// result, or false if it would wait for a lock longer than partitionLockTimeout.
 func (s *Store) changePartition(
 	ctx context.Context, statement postgres.Statement, args postgres.Args,
 ) (done bool, err error) {
@@ -149,7 +150,7 @@ type oldPartition struct {
 	Name           string
 	Lowest, Beyond uuid.UUID
 	Ended          bool // it also ended longer ago
-	Kept           int  // what retention keeps of an ended one, up to the maximum and one more
+	Kept           int  // what retention keeps of an ended one; above the table's moves: too much to drop it
 }
 
 func (s *Store) oldPartitions(ctx context.Context, t partitionedTable) (old []oldPartition, err error) {
@@ -159,9 +160,9 @@ func (s *Store) oldPartitions(ctx context.Context, t partitionedTable) (old []ol
 	return old, wrap("old partitions", err)
 }
 
-// DropOldPartitions drops one partition whose rows are all past their retention, but for few that
-// it moves. It returns limit, or 0 if there is none. It skips a table that a long transaction or a
-// dump locks.
+// DropOldPartitions drops one partition that is past its retention. It moves the rows that
+// retention keeps, at most the table's moves, to the default partition. It returns limit if it has
+// dropped a partition, else 0. It skips a table that a long transaction or a dump locks.
 func (s *Store) DropOldPartitions(ctx context.Context, limit int) (int, error) {
 	for _, t := range partitionedTables {
 		if t.retention == nil {
@@ -189,10 +190,10 @@ func (s *Store) DropOldPartitions(ctx context.Context, limit int) (int, error) {
 // idRange is a range of ids: from lowest, below beyond.
 type idRange struct{ lowest, beyond uuid.UUID }
 
-// leftToPartitions returns the ids of a table's rows that go with their partitions, not one by one:
-// those of the latest run of adjacent partitions that began before the retention. A partition of
-// which too much is kept ends a run, since it cannot be dropped. So does a gap, whose rows are in
-// the _default.
+// leftToPartitions returns the ids of the rows that leave a table when their partition is dropped,
+// not one by one. They are the ids of the latest run of adjacent partitions that began before the
+// retention. A partition of which too much is kept ends a run, since it cannot be dropped. So does
+// a gap between partitions, whose rows are in the default partition.
 func (s *Store) leftToPartitions(ctx context.Context, table string) (left idRange, err error) {
 	for _, t := range partitionedTables {
 		if t.name != table {

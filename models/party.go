@@ -21,7 +21,7 @@ var errNoKeyring = errors.New("models: customer and agreement need the master ke
 // SetKeyring sets the master keys that seal a Party. It must precede every other call.
 func (s *Store) SetKeyring(ring *seal.Keyring) { s.ring = ring }
 
-// sealParty seals a party for the row of an id.
+// sealParty seals a party and binds it to the row with the id.
 func sealParty[N Noun](s *Store, party Party, row ID[N]) ([]byte, error) {
 	if s.ring == nil {
 		return nil, errNoKeyring
@@ -31,8 +31,8 @@ func sealParty[N Noun](s *Store, party Party, row ID[N]) ([]byte, error) {
 	return s.ring.Seal(plain, partyAAD(row)), nil
 }
 
-// openParty opens the sealed party of the row of an id. Without sealed bytes, the party is zero: no
-// customer has signed up, or the party was erased.
+// openParty opens the sealed party of the row with the id. Without sealed bytes, the party is zero:
+// no customer has signed up, or the party was erased.
 func openParty[N Noun](s *Store, sealed []byte, row ID[N]) (Party, error) {
 	switch {
 	case len(sealed) == 0:
@@ -52,8 +52,8 @@ func openParty[N Noun](s *Store, sealed []byte, row ID[N]) (Party, error) {
 	return Party{CustomerID: text[:length], AgreementID: text[length:]}, nil
 }
 
-// readParty opens the sealed party of the row of an id, as openParty does. A party that cannot be
-// opened is no error, so that it concerns its row alone.
+// readParty is openParty, but reports a party that cannot be opened as unreadable, not as an error.
+// So one such row does not fail the statement's other rows.
 func readParty[N Noun](s *Store, sealed []byte, row ID[N]) (party Party, unreadable bool, err error) {
 	party, err = openParty(s, sealed, row)
 	if errors.Is(err, seal.ErrOpen) {

@@ -34,7 +34,7 @@ ORDER BY at`)
 )
 
 // PauseDebits pauses the debits of an organisation's batches. No debit call begins for them until
-// ResumeDebits; calls in flight end. Rows in doubt are looked up, and every row settles by its
+// ResumeDebits; calls in flight finish. Rows in doubt are looked up, and every row settles by its
 // deadline: a row without a debit call as timedOut. Payments of a checkout are not affected.
 // Errors: ErrReason; ErrPaused; ErrNotFound for an unknown organisation.
 func (s *Store) PauseDebits(ctx context.Context, organisation OrganisationID) error {
@@ -57,8 +57,8 @@ func (s *Store) PauseDebits(ctx context.Context, organisation OrganisationID) er
 	return wrap("pause debits", err)
 }
 
-// ResumeDebits ends the pause of an organisation's debits. A task makes the postponed work due; see
-// WakeDebits. Errors: ErrReason; ErrNotPaused.
+// ResumeDebits ends the pause of an organisation's debits. The returned task makes the postponed
+// work due; see WakeDebits. Errors: ErrReason; ErrNotPaused.
 func (s *Store) ResumeDebits(ctx context.Context, organisation OrganisationID) (TaskID, error) {
 	act := actFrom(ctx).about(SubjectOrganisation, organisation.String()).in(organisation, SiteID{})
 	if err := act.needsReason(); err != nil {
@@ -78,8 +78,8 @@ func (s *Store) ResumeDebits(ctx context.Context, organisation OrganisationID) (
 	return task, wrap("resume debits", err)
 }
 
-// WakeDebits makes at most limit postponed debit tasks of a resumption's organisation due, and
-// returns their number.
+// WakeDebits makes at most limit postponed debit tasks of an organisation due, and returns their
+// number. resumption is the task that ResumeDebits returned.
 func (s *Store) WakeDebits(ctx context.Context, resumption TaskID, limit int) (n int, err error) {
 	err = s.pg.Get(ctx, wakeDebitsSQL, postgres.Args{
 		"task": resumption, "queue": string(QueueDebits), "most": limit,
