@@ -30,7 +30,7 @@ const intentColumns = `p.site_id, p.id, p.organisation_id, p.code, p.amount, p.c
     p.final_at, p.trace_id, p.transaction_id, p.party, p.discounts, p.amount_charged,
     p.started_at`
 
-// foundIntent is a payment intent as it was read.
+// foundIntent is a payment intent as stored.
 type foundIntent struct {
 	PaymentIntent
 	Overdue bool // past its expiry, and not ended yet
@@ -120,8 +120,8 @@ func endUnpaidSQL(due string) postgres.Statement {
 // CancelPaymentIntent cancels an intent that no customer has begun to pay. It returns the task that
 // notifies the partner (zero: none). A cancelled intent stays unchanged. An intent of an earlier
 // epoch becomes pending until the rail has confirmed that it was not paid: then the task asks the
-// rail. Errors: ErrNotFound; ErrIntentNotCancellable, also with a task, if it is pending or has
-// ended otherwise.
+// rail, and comes with ErrIntentNotCancellable. Errors: ErrNotFound; ErrIntentNotCancellable if the
+// intent is pending or has ended otherwise.
 func (s *Store) CancelPaymentIntent(
 	ctx context.Context, site SiteID, id PaymentIntentID,
 ) (intent PaymentIntent, task TaskID, err error) {
@@ -191,8 +191,8 @@ func settleLater(ctx context.Context, tx postgres.Tx, p *PaymentIntent) (TaskID,
 	return task, err
 }
 
-// expireIntent reads one intent. It expires an overdue intent unless another statement has ended it
-// or begun its payment.
+// expireIntent expires an overdue intent unless another statement has ended it or begun its
+// payment, and returns the intent.
 func (s *Store) expireIntent(ctx context.Context, site SiteID, id PaymentIntentID) (intent PaymentIntent, err error) {
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		ended, _, err := endUnpaid(ctx, tx, TransactionExpired, expireIntentSQL, postgres.Args{"site": site, "id": id})

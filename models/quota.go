@@ -18,7 +18,7 @@ import (
 // used.
 type Quotas struct {
 	OpenRows    int64 // rows of batches that are not settled, counted by their tasks
-	Events      int64 // webhook events, with the payment intents that are to end in one
+	Events      int64 // webhook events, and open payment intents, each of which will add one
 	Invitations int64 // invitations that no customer has accepted yet
 	Endpoints   int64 // webhook endpoints, exactly
 }
@@ -72,11 +72,12 @@ type quotaGauge struct {
 	usages *lru.Cache[OrganisationID, *quotaUsage]
 }
 
-// quotaUsage is a gauge's state for one organisation. The gauge's mutex guards it.
+// quotaUsage is a gauge's state for one organisation. The gauge's mutex guards it. The release of a
+// reservation lowers all three numbers.
 type quotaUsage struct {
-	used    int64         // at the last reading, with what was reserved since
+	used    int64         // stored at the last reading, and reserved since
 	pending int64         // reserved, and neither stored nor released
-	since   int64         // pending when the reading in flight began, with what was reserved since
+	since   int64         // pending when the last reading began, and reserved since
 	readAt  time.Time     // zero: never
 	reading chan struct{} // closed at the end of the reading in flight; nil: none
 }
@@ -93,16 +94,17 @@ func newQuotaGauge(
 }
 
 // quotaReservation is an amount of a quota reserved for a pending insertion. A nil reservation
-// belongs to no quota.
+// reserves nothing.
 type quotaReservation struct {
 	gauge  *quotaGauge
 	usage  *quotaUsage
 	amount int64
 }
 
-// reserve reserves an amount, which the caller must end with done. One caller refreshes an old
-// reading. Meanwhile the old reading admits other callers; callers that it does not admit wait.
-// Errors: *QuotaError; ctx's error if it ends first. A failed reading refuses nothing.
+// reserve reserves an amount; the caller must call done on the reservation. One caller refreshes an
+// old reading. Meanwhile the old reading admits other callers; callers that it does not admit wait.
+// If no reading has succeeded yet, only reservations count. Errors: *QuotaError; ctx's error if it
+// ends first.
 func (g *quotaGauge) reserve(ctx context.Context, organisation OrganisationID, n int64) (*quotaReservation, error) {
 	if g.limit == 0 || organisation.IsZero() {
 		return nil, nil
@@ -166,8 +168,8 @@ func (g *quotaGauge) take(usage *quotaUsage, n int64) (*quotaReservation, error)
 }
 
 // refresh reads the usage again and ends the reading in flight. A reading cannot tell which pending
-// reservations it includes, so they may count twice until the next one. If the reading fails, the
-// old usage stays.
+// reservations it includes, so they may count twice until the next reading. If the reading fails,
+// the old usage stays.
 func (g *quotaGauge) refresh(ctx context.Context, organisation OrganisationID, usage *quotaUsage) {
 	reading, cancel := context.WithTimeout(ctx, quotaReadWithin)
 	defer cancel()

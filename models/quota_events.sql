@@ -1,8 +1,7 @@
--- Counts an organisation's webhook events, and its open payment intents, each of which ends with an
--- event.
+-- Counts an organisation's webhook events, and its open payment intents.
 --
 --   :organisation  the organisation
---   :most          the largest number of either to count
+--   :most          the number at which each count stops
 SELECT (SELECT count(*) FROM (
             SELECT FROM webhook_events w WHERE w.organisation_id = :organisation LIMIT :most
         ) events),

@@ -1,5 +1,5 @@
--- Counts an organisation's links in state invited: the totals in the root nodes of its Sites, and
--- the changes that are not folded yet. The migration 0002_customers explains the nodes.
+-- Counts an organisation's links in state invited. It adds up the totals of its Sites, which are
+-- the last elements of the roots in link_totals, and the changes that are not folded yet.
 --
 --   :organisation  the organisation
 SELECT coalesce(sum(invited.links), 0)::bigint

@@ -1,5 +1,5 @@
--- Counts the rows and the debit tasks of an organisation. A task exists until all of its rows (at
--- most 200, of one batch) are settled, so that settled rows of an open task count too.
+-- Counts the rows and the debit tasks of an organisation. A task exists until all of its rows are
+-- settled, so that settled rows of an open task count too.
 --
 --   :organisation  the organisation
 --   :queue         the queue of debits

@@ -54,9 +54,8 @@ func (s *Store) newQuotaGauges(q Quotas, now func() time.Time) quotaGauges {
 	}
 }
 
-// openRows returns the number of an organisation's unsettled rows, up to the quota. Settled rows
-// count until their task ends. Very many tasks count as the whole quota, however few rows they
-// have.
+// openRows returns the number of an organisation's unsettled rows. Settled rows count until their
+// task ends. If there are too many tasks to count, the result is at least the quota.
 func (s *Store) openRows(ctx context.Context, organisation OrganisationID) (rows int64, err error) {
 	quota := s.quotas.OpenRows
 	most := max(min(quota, maxQuotaCounted), 2*quota/ChunkRows)
@@ -117,8 +116,8 @@ func (s *Store) pendingInvitations(ctx context.Context, organisation Organisatio
 	return n, wrap("pending invitations", err)
 }
 
-// checkEndpointQuota refuses a new endpoint beyond the quota. The transaction holds the
-// organisation's lock on secrets, as every PUT does. An existing endpoint may be replaced.
+// checkEndpointQuota refuses a new endpoint beyond the quota. An existing endpoint may be replaced.
+// The transaction holds the lock of lockWebhookSecrets, so that concurrent PUTs are counted.
 func (s *Store) checkEndpointQuota(
 	ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID,
 ) error {

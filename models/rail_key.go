@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// RailMemory is how long a rail keeps a key after the last call about it. Afterwards, "never seen"
-// proves nothing.
+// RailMemory is how long a rail keeps a key after the last call about it. Afterwards, the answer
+// "never seen" does not prove that nothing was debited.
 const RailMemory = 7 * 24 * time.Hour
 
 // BatchKey is the digest shared by the rail keys of a batch's rows. It derives from fields that a

@@ -7,14 +7,14 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// RailCount is a number of the rail's answers to a kind of call, with one status.
+// RailCount is a worker's count of the rail's answers to one kind of call with one status.
 type RailCount struct {
 	Call    string // "debit", "lookup" or "cancel"
 	Status  string // as rail.Status writes it
 	Answers int64
 }
 
-// RailMinute is what the rail has answered lately to a kind of call, with one status.
+// RailMinute counts the rail's answers of the last hour to one kind of call with one status.
 type RailMinute struct {
 	Call        string
 	Status      string
@@ -50,7 +50,7 @@ func (s *Store) RecordRailAnswers(ctx context.Context, counts []RailCount) error
 	return wrap("record the rail's answers", err)
 }
 
-// RailAnswers returns what the rail has answered in the last hour.
+// RailAnswers returns the counts of the last hour, by call and then status.
 func (s *Store) RailAnswers(ctx context.Context) (answers []RailMinute, err error) {
 	err = s.pg.Select(ctx, railAnswersSQL, nil, &answers)
 	return answers, wrap("the rail's answers", err)

@@ -12,8 +12,8 @@ type DifferenceKind string
 
 // The kinds of differences.
 const (
-	// DifferenceInFlight: the rail debited an open row or payment, or has not decided yet. It
-	// passes by itself, and is no finding.
+	// DifferenceInFlight: the rail debited an open row or payment, or has not decided yet. Such a
+	// difference passes by itself, and is no finding.
 	DifferenceInFlight DifferenceKind = "inFlight"
 	// DifferenceUnknown: the rail debited under a key that no row or payment has.
 	DifferenceUnknown DifferenceKind = "railDebitUnknown"
@@ -22,7 +22,7 @@ const (
 	DifferenceUnrecorded DifferenceKind = "railDebitUnrecorded"
 	// DifferenceDenied: the ledger has an entry whose debit the rail denies.
 	DifferenceDenied DifferenceKind = "ledgerEntryDenied"
-	// DifferenceParticulars: ledger and rail have another amount, currency or agreement.
+	// DifferenceParticulars: ledger and rail differ in amount, currency or agreement.
 	DifferenceParticulars DifferenceKind = "railDebitDiffers"
 )
 
@@ -55,7 +55,7 @@ type LedgerEntry struct {
 	BatchReference  string          // "" for a payment
 	RowReference    string          // "" for a payment
 	PaymentIntentID PaymentIntentID // zero for a row
-	AgreementID     string          // "" if it is not known any more
+	AgreementID     string          // "" if it was erased or cannot be opened
 }
 
 // LedgerPosition is the position of an entry in the order of LedgerBetween. The zero position is
@@ -103,7 +103,7 @@ func subjectText(batch, row string, intent PaymentIntentID) string {
 type Reconciliation struct {
 	// ComparedTo is the time up to which both lists are compared; 0: nothing has been compared.
 	ComparedTo Millis
-	// Since is when the present rail began. It knows no earlier debits.
+	// Since is when the present rail began. The rail knows no earlier debits.
 	Since Millis
 	// Now is service time.
 	Now Millis
@@ -111,7 +111,7 @@ type Reconciliation struct {
 	InFlight int
 }
 
-// Lag returns the age of the oldest time that has not been compared: RailMemory if nothing has.
+// Lag returns how far ComparedTo is behind service time: RailMemory if nothing has been compared.
 func (r Reconciliation) Lag() time.Duration {
 	if r.ComparedTo == 0 {
 		return RailMemory
@@ -125,6 +125,7 @@ type Comparison struct {
 	From, To Millis
 	Found    []Difference
 	Resolved []string // rail keys whose difference has disappeared
-	// Gap is set if the time before From, which the rail has forgotten, was never compared.
+	// Gap is the detail of an alert if the step skips the time from From to To, which the rail's
+	// list does not cover; else "".
 	Gap string
 }

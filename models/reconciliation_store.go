@@ -96,7 +96,7 @@ func (s *Store) ledger(ctx context.Context, statement postgres.Statement, args p
 	}
 	entries := make([]LedgerEntry, len(rows))
 	for i, row := range rows {
-		// A party that cannot be read any more is not compared.
+		// A party that cannot be opened leaves AgreementID empty.
 		payer, _, err := readParty(s, row.LinkParty, row.LinkID)
 		if row.PaymentIntentID != (PaymentIntentID{}) {
 			payer, _, err = readParty(s, row.IntentParty, row.PaymentIntentID)
@@ -176,9 +176,9 @@ func (s *Store) RecordComparison(ctx context.Context, c Comparison) (moved bool,
 	return moved, wrap("record the comparison", err)
 }
 
-// DueDifferences returns at most limit differences that are due to be checked again. Those about
-// debits longer than RailMemory ago are Aged. Among them, those of ledger entries are left out:
-// only the rail could resolve them.
+// DueDifferences returns at most limit differences that are due to be checked again. A difference
+// about a debit longer than RailMemory ago is Aged. It leaves out Aged ones of the kinds
+// DifferenceDenied and DifferenceParticulars: only the rail could resolve them.
 func (s *Store) DueDifferences(ctx context.Context, limit int) (due []Difference, err error) {
 	err = s.pg.Select(ctx, dueDifferencesSQL, postgres.Args{
 		"rail_memory": RailMemory.Milliseconds(), "limit": limit,
