@@ -47,7 +47,7 @@ func OpenReplica(cfg postgres.Config) (*Replica, error) {
 	return &Replica{pg}, nil
 }
 
-// DB is the handle of the pool, for statistics and test kits.
+// DB returns the handle of the pool, for statistics and test kits.
 func (r *Replica) DB() *bun.DB { return r.pg.Bun() }
 
 // Close closes the pool.
@@ -61,24 +61,25 @@ func (s *Store) UseReplica(r *Replica) { s.pg.UseReplica(r.pg) }
 // service uses it for pages and CSV alone; JSON for partners, writes and workers stay on the
 // primary. Without a replica it changes nothing.
 //
-// The replica answers only if it has replayed everything that the primary had flushed when the
-// context was first read with. Only claims of tasks and events commit without a flush: they may be
-// missing for a moment. That alone decides which reads the replica serves:
+// The replica answers only if it has replayed everything that the primary had flushed before the
+// first read of the context. Only claims of tasks and events commit without a flush: a read may
+// miss them for a moment. It follows:
 //
-//   - A page shows the act before it, because the act was committed before the page was requested.
-//     No session has to remember acts, and the acts of other operators show as well.
-//   - A batch that exists is found, and a table has what an earlier JSON answer had: neither the
-//     age of a batch nor the range of a table matters.
-//   - The standby's clock is compared as well, since deadlines and expiry count by the clock.
-//   - A standby that lags, however it is measured, is not used; an idle primary is no lag.
-//   - A standby of another history is not used, such as that of a demoted primary.
+//   - A page shows every act that was committed before the page was requested, whoever acted. No
+//     session has to remember acts.
+//   - A page and a CSV show everything that an earlier JSON answer showed.
+//   - A standby that lags is not used. An idle primary does not make its standby lag.
+//   - A standby whose clock is behind the primary's, or too far ahead, is not used: deadlines and
+//     expiry depend on the clock.
+//   - A standby with another history, such as that of a demoted primary, is not used.
 //
 // The price is one cheap statement on the primary for each context. If the replica has not replayed
-// enough within half a second, does not answer, or refuses a statement, the primary answers. Reads
-// skip the replica for five seconds afterwards, so that one read at a time waits for it.
+// enough within postgres.Config.ReplicaWait, does not answer, or refuses a statement, the primary
+// answers. Unless the replica refused, reads then skip it for five seconds, so that one read at a
+// time waits for it.
 //
-// Standbys refuse writes. A write in such a context runs on the primary, as always, and so does
-// every later read: a batch past its deadline is settled by the read that finds it.
+// Standbys refuse writes. A write in such a context runs on the primary, and so does every later
+// read of the context. Some reads write: the read that finds a batch past its deadline settles it.
 func ReadReplica(ctx context.Context) context.Context { return postgres.WithReplica(ctx) }
 
 // ReadsReplica reports whether the Store has a replica and the context is from [ReadReplica].
@@ -97,8 +98,8 @@ type ReplicaState struct {
 	Fallbacks map[postgres.Fallback]int64
 }
 
-// ReplicaState compares the replica with the primary now. It takes half a second at most while the
-// primary answers. Without a replica, Err is ErrNoReplica.
+// ReplicaState compares the replica with the primary now. While the primary answers, it takes at
+// most postgres.Config.ReplicaWait. Without a replica, Err is ErrNoReplica.
 func (s *Store) ReplicaState(ctx context.Context) ReplicaState {
 	r := s.pg.Replica()
 	if r == nil {

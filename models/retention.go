@@ -39,7 +39,7 @@ const auditedHistory = 30 * day
 func (s *Store) SetRetention(r Retention) { s.retention = r }
 
 // A retentionStep removes at most limit items in one transaction, by an index, and skips locked
-// rows. It returns the number removed; fewer than limit: there are no more.
+// rows. It returns fewer than limit if there are no more.
 type retentionStep func(s *Store, ctx context.Context, limit int) (int, error)
 
 // TableRetention says what is removed from one table and when, and what is kept for ever.

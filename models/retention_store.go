@@ -56,10 +56,10 @@ func (s *Store) removeOld(
 // batchesDropped is the maximum number of batches that DropOldBatches deletes at once.
 const batchesDropped = 50
 
-// DropOldBatches deletes settled batches past BatchRetention: at most batchesDropped whose rows go
-// with their partitions. Where the clock was moved, it deletes the rows as well: those of one
-// batch, or of several that have at most limit rows together. It returns limit unless there are no
-// more.
+// DropOldBatches deletes at most batchesDropped settled batches past BatchRetention, without the
+// rows that go with their partition. Where the sandbox's clock was moved, batches may have rows in
+// other partitions. It deletes such rows too: those of one batch, or at most limit rows of several.
+// It returns limit if it has deleted a batch, else 0.
 func (s *Store) DropOldBatches(ctx context.Context, limit int) (int, error) {
 	left, err := s.leftToPartitions(ctx, "batch_rows")
 	if err != nil {

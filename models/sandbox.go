@@ -57,9 +57,9 @@ func ParseBehaviour(s string) (Behaviour, error) {
 // records.
 type SandboxStatus string
 
-// The first four are recorded. Of these, the first call after its due time turns SandboxUndecided
-// into SandboxSucceeded, unless the key was cancelled. The others are final. The remaining statuses
-// are answers only.
+// The first four are recorded; all of them but SandboxUndecided are final. The first call after an
+// undecided debit's due time turns it into SandboxSucceeded, unless its key was cancelled. The
+// remaining statuses are answers only.
 const (
 	SandboxSucceeded SandboxStatus = "succeeded"
 	SandboxRefused   SandboxStatus = "refused"

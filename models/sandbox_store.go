@@ -77,8 +77,8 @@ func (s *Store) DebitSandbox(ctx context.Context, orders []SandboxOrder) ([]Sand
 	return answers, nil
 }
 
-// answerKnown answers the orders with known keys: those still without an answer, and those of
-// unavailable banks.
+// answerKnown answers the orders whose keys were recorded before. Until then their answers are ""
+// or SandboxBankIsDown.
 func (s *Store) answerKnown(ctx context.Context, orders []SandboxOrder, answers []SandboxAnswer) error {
 	var open []int
 	var keys []string
@@ -101,7 +101,8 @@ func (s *Store) answerKnown(ctx context.Context, orders []SandboxOrder, answers 
 	return err
 }
 
-// makeSandboxDebits answers the orders with new keys, and those of unavailable banks.
+// makeSandboxDebits debits the orders with new keys and answers them. It answers SandboxBankIsDown
+// to all orders of unavailable banks.
 func (s *Store) makeSandboxDebits(ctx context.Context, orders []SandboxOrder, answers []SandboxAnswer) error {
 	n := len(orders)
 	keys, agreements, currencies := make([]string, n), make([]string, n), make([]string, n)
@@ -264,7 +265,7 @@ func (s *Store) decideSandbox(ctx context.Context, keys []string) error {
 }
 
 // sandboxSelect sends one statement and scans its rows into dest; nil: there are none. Its error
-// says whether a failed statement may have had an effect.
+// wraps ErrSandboxUntouched if the statement certainly had no effect.
 func (s *Store) sandboxSelect(ctx context.Context, statement postgres.Statement, args postgres.Args, dest any) error {
 	values, err := statement.Bind(args)
 	if err != nil {

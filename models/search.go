@@ -1,6 +1,6 @@
 package models
 
-// HitKind is the kind of what a search has found.
+// HitKind is the kind of a search hit.
 type HitKind string
 
 // The kinds of hits. The comment names what Hit.ID holds.
@@ -20,6 +20,6 @@ type Hit struct {
 	ID             string
 	OrganisationID OrganisationID
 	SiteID         SiteID // zero: none
-	Detail         string
+	Detail         string // for operators: a name, a state, or the row of a rail key
 	At             Millis // creation
 }

@@ -73,8 +73,8 @@ func (s *Store) CompleteLink(ctx context.Context, id LinkID, party Party) (signu
 	return signup, nil
 }
 
-// linkParty links the customer if the link is invited. Its one conditional update decides a
-// sign-up, also at the moment of expiry.
+// linkParty links the customer if the link is invited and not past expiry, and announces that. One
+// conditional update decides between concurrent sign-ups, revocation and expiry.
 func linkParty(ctx context.Context, tx postgres.Tx, id LinkID, sealed []byte) error {
 	var wanted bool
 	err := tx.Get(ctx, linkPartySQL, postgres.Args{"id": id, "party": sealed}, &wanted)
@@ -84,8 +84,8 @@ func linkParty(ctx context.Context, tx postgres.Tx, id LinkID, sealed []byte) er
 	return announceLinks(ctx, tx, id)
 }
 
-// whyNotLinked explains a link that linkParty did not change: nil if it is linked to the same
-// customer. The first agreement stays.
+// whyNotLinked returns nil if the link is linked to the customer of party, and otherwise the error
+// that says why not. The agreement may differ: that of the first sign-up stays.
 func whyNotLinked(state LinkState, linked, party Party) error {
 	switch {
 	case state == LinkRevoked:

@@ -24,8 +24,8 @@ type Store struct {
 	retention Retention
 	ring      *seal.Keyring // opens and seals every Party; nil: none
 
-	maxRedelivery int // MaxRedelivery but in tests
-	splitAbove    int // links of one state in a part of the counts above which it becomes a node
+	maxRedelivery int // MaxRedelivery, except in tests
+	splitAbove    int // a part of the customer counts with more links of one state becomes a node
 }
 
 // Open prepares a pool of connections without connecting.

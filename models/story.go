@@ -20,7 +20,7 @@ type RowStory struct {
 	InDoubt   bool   // an earlier debit call may lack its answer
 	Leased    bool   // a worker holds the row
 	Deferrals int    // tries so far without a final answer
-	CalledAt  Millis // lower bound of the last rail call; 0: submission
+	CalledAt  Millis // the last rail call was not before this time; 0: not before submission
 }
 
 // PaymentStory is everything that the service knows about a payment intent, for operators.
@@ -32,7 +32,7 @@ type PaymentStory struct {
 	InDoubt       bool
 	Leased        bool
 	Deferrals     int
-	CalledAt      Millis
+	CalledAt      Millis // the last rail call was not before this time; 0: not before creation
 	NextAttemptAt Millis // 0: none is planned
 	RecordedAt    Millis // of its ledger entry; 0: none
 	Events        []EventStory

@@ -41,7 +41,7 @@ type ClaimedTransaction struct {
 	ClaimedAt Millis // service time of the claim
 }
 
-// RailKey returns the rail's name for the payment intent's one debit.
+// RailKey returns the rail key of the payment intent's one debit.
 func (t *ClaimedTransaction) RailKey() string { return PaymentRailKey(t.IntentID) }
 
 // TransactionResult is a worker's result for a transaction that it claimed. Exactly one of three
@@ -59,7 +59,7 @@ type TransactionResult struct {
 	Called     bool          // the rail answered a call about the key
 	Alert      string        // the kind of alert that the result raises; "" for none
 	RetryAfter time.Duration // until it is due again, if it is not final
-	Calls      int           // corrects the count of debit calls, as RowResult's does
+	Calls      int           // correction of the count of debit calls; see RowResult.Calls
 }
 
 // FoundPayment is the rail's record of a payment that the database lost.

@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	// startTransactionSQL is the one conditional update that starts a payment, also at the moment
-	// of expiry or cancellation. It also writes the task that debits.
+	// startTransactionSQL starts a payment and writes the task that debits. Its one conditional
+	// update decides between concurrent payments, cancellation and expiry.
 	startTransactionSQL = postgres.SQL(`
 WITH started AS (
     UPDATE payment_intents p SET state = 'pending', transaction_id = :transaction, party = :party,
@@ -80,7 +80,7 @@ func (s *Store) StartTransaction(
 	return started, wrap("start transaction", err)
 }
 
-// startTransaction starts the intent's payment. A zero answer means that it changed nothing.
+// startTransaction starts the intent's payment. It returns zero if it changed nothing.
 func (s *Store) startTransaction(
 	ctx context.Context, intent PaymentIntentID, code string, party Party, discounts []Discount, charge Amount,
 ) (StartedTransaction, error) {
@@ -103,8 +103,8 @@ func (s *Store) startTransaction(
 	return started, nil
 }
 
-// startedBy explains an intent that cannot be started: nil if the same customer, its payer, started
-// it. The first call's agreement stays.
+// startedBy returns the intent's transaction if payer and party are the same customer. Otherwise
+// its error says why the payment cannot start. The agreement of the first call stays.
 func (p *PaymentIntent) startedBy(payer, party Party) (StartedTransaction, error) {
 	switch {
 	case p.Status == TransactionExpired:
