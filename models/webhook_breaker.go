@@ -38,8 +38,8 @@ type WebhookBreaker struct {
 // newWebhookBreaker returns the breaker of an endpoint without history.
 func newWebhookBreaker() WebhookBreaker { return WebhookBreaker{Width: WebhookFirstWidth} }
 
-// healthyBreaker is the breaker that a success leaves unchanged. Statements get it as arguments, to
-// find the endpoints with another one.
+// healthyBreaker is the breaker that a success leaves unchanged. Statements get it as arguments and
+// compare endpoints with it.
 var healthyBreaker = WebhookBreaker{Width: WebhookFullWidth}
 
 // addHealthyBreaker adds healthyBreaker to a statement's arguments.

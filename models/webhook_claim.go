@@ -172,8 +172,8 @@ var (
 	giveUpSQL  = postgres.SQL(giveUpText)
 )
 
-// lockEvents locks and reads the events. It leaves the tasks unchanged: the lease of a dispatched
-// task lasts as long as the attempt, or the dispatcher is about to extend it.
+// lockEvents locks and reads the events. It does not extend the leases of the tasks: that of a
+// dispatched task lasts as long as the attempt, or the dispatcher is about to extend it.
 func (c *webhookClaims) lockEvents(ctx context.Context, wait LockWait) (found []*claimedEvent, err error) {
 	tasks, leases := make([]TaskID, 0, len(c.claims)), make([]LeaseToken, 0, len(c.claims))
 	seen := make(map[TaskID]bool, len(c.claims))
@@ -368,9 +368,9 @@ UPDATE outbox o SET available_at = e.next_attempt_at, dispatched_at = NULL, redi
 FROM webhook_events e
 WHERE o.id = ANY (:tasks::uuid[]) AND e.organisation_id = o.organisation_id AND e.id = o.subject_id`)
 
-	// leaseTasksSQL leases tasks that came without a dispatch that still counts. A task that came
-	// twice may belong to a parked event. If this worker dies, that event is due, and no longer
-	// parked.
+	// leaseTasksSQL leases tasks without a dispatcher's lease. If Redis has delivered a task twice,
+	// its first run may have parked the event and postponed the task. The statement makes such a
+	// task due as well, in case this worker dies.
 	leaseTasksSQL = postgres.SQL(`
 UPDATE outbox SET available_at = least(available_at, svc_now()),
     dispatched_at = coalesce(dispatched_at, statement_timestamp()),

@@ -79,7 +79,7 @@ var (
 	lockFreeEndpointsSQL = postgres.SQL(readEndpoints + ` FOR UPDATE OF w SKIP LOCKED`)
 )
 
-// readWebhookEndpoints reads endpoints with one of the statements above. It also returns the
+// readWebhookEndpoints reads endpoints with a statement made of readEndpoints. It also returns the
 // service time; 0 without endpoints.
 func readWebhookEndpoints(
 	ctx context.Context, tx postgres.Tx, read postgres.Statement, keys []endpointKey,

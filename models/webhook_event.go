@@ -42,7 +42,7 @@ const (
 	WebhookPending     WebhookStatus = "pending"     // an attempt is due, in progress or planned
 	WebhookDelivered   WebhookStatus = "delivered"   // the partner's endpoint answered 2xx
 	WebhookFailed      WebhookStatus = "failed"      // every attempt failed, or the endpoint answered 410
-	WebhookUndelivered WebhookStatus = "undelivered" // no endpoint was configured
+	WebhookUndelivered WebhookStatus = "undelivered" // there was no endpoint, or it was disabled
 )
 
 // WebhookStatuses are all statuses.
@@ -66,7 +66,8 @@ func (s WebhookStatus) Valid() bool {
 	return ok
 }
 
-// WebhookEvent is one notification and its delivery.
+// WebhookEvent is one notification and its delivery. Each request for delivery, at creation or
+// redelivery, begins a round of attempts.
 type WebhookEvent struct {
 	ID                WebhookEventID
 	OrganisationID    OrganisationID
@@ -76,7 +77,7 @@ type WebhookEvent struct {
 	TransactionStatus string          // of EventTransactionStatus, else ""
 	Test              bool            // requested by the partner; it has no transaction
 	Status            WebhookStatus
-	Attempts          int // attempts with a known or lost outcome, across all rounds
+	Attempts          int // attempts that have ended, with a known or lost outcome, across all rounds
 	CreatedAt         Millis
 	RequestedAt       Millis // when delivery was last requested: at creation or redelivery
 	NextAttemptAt     Millis // 0 unless pending

@@ -30,12 +30,12 @@ func (r *WebhookRecord) success() bool { return r.Verdict.Status == WebhookDeliv
 // stays with its current worker, or with the redelivery requested meanwhile.
 //
 // RecordWebhooks releases the parked events that the endpoints now have capacity for. In each
-// transaction it claims at most claims of their tasks, for WebhookLease: the caller runs these
-// without a dispatch. It claims none while the queue is paused. The other tasks are due and may be
-// dispatched.
+// transaction, it claims their tasks for WebhookLease, up to the number claims: the caller runs
+// these without a dispatch. It claims none while the queue is paused. It returns the other tasks as
+// due: they may be dispatched.
 //
-// All records of different events are one transaction. Further records of an event follow in
-// transactions of their own, so that after an error some may be recorded; they may be repeated.
+// The first records of all events are one transaction. Further records of an event follow in
+// further transactions. After an error, some records may be stored; the call may be repeated.
 func (s *Store) RecordWebhooks(
 	ctx context.Context, records []WebhookRecord, claims int,
 ) (claimed []Task, due []TaskID, err error) {

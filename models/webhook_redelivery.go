@@ -42,8 +42,8 @@ func (s *Store) RedeliverWebhook(
 
 // Redelivery is the result of a redelivery by filter.
 type Redelivery struct {
-	Count int
-	Tasks []TaskID // of the events
+	Count int      // of redelivered events
+	Tasks []TaskID // of events with an endpoint
 	// ResumeFrom is the creation of the oldest event that the filter selects and that was left out;
 	// zero: there is none. A call with it as From continues.
 	ResumeFrom Millis

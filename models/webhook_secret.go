@@ -227,9 +227,9 @@ type WebhookRotation struct {
 }
 
 // RotateWebhookSecret creates the organisation's next secret. activateAt is when x-svc-signature
-// moves to it: a past time means now, nil means after WebhookSecretOverlap. It drops a next secret
-// that is not active yet, so a partner that lost it can rotate again. Errors: ErrNoWebhookSecret;
-// *FieldError for a time too far ahead.
+// moves to it: a past time means now, nil means after WebhookSecretOverlap. A next secret that is
+// not active yet retires at once, so a partner that lost it can rotate again. Errors:
+// ErrNoWebhookSecret; *FieldError for a time too far ahead.
 func (s *Store) RotateWebhookSecret(
 	ctx context.Context, ring *seal.Keyring, organisation OrganisationID, activateAt *Millis,
 ) (rotation WebhookRotation, err error) {

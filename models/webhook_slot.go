@@ -180,7 +180,7 @@ func endpointLoads(
 }
 
 // releaseSlots releases events for the free capacity of the endpoints, those requested first, and
-// returns their tasks, which the caller moves. It modifies keys.
+// returns their tasks, which the caller makes due. It modifies keys.
 func releaseSlots(ctx context.Context, tx postgres.Tx, keys []endpointKey) (released []TaskID, err error) {
 	loads, err := endpointLoads(ctx, tx, keys)
 	if err != nil {
@@ -222,7 +222,7 @@ func makeTasksDue(ctx context.Context, tx postgres.Tx, tasks []TaskID) error {
 }
 
 // claimDueTasks makes tasks due, and claims at most limit of them for WebhookLease. It claims none
-// while their queue is paused.
+// while their queue is paused. due holds the tasks that it has not claimed.
 func claimDueTasks(
 	ctx context.Context, tx postgres.Tx, tasks []TaskID, limit int,
 ) (claimed []Task, due []TaskID, err error) {

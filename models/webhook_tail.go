@@ -25,7 +25,7 @@ const (
 // transaction the order of ids. An event appears only when every earlier transaction has ended, so
 // that no event appears behind a position that a stream has passed.
 type WebhookStreamPosition struct {
-	Transaction uint64 // xid8
+	Transaction uint64 // xid8 of the transaction that requested delivery
 	ID          WebhookEventID
 }
 
@@ -86,7 +86,7 @@ func (s *Store) TailWebhooks(
 }
 
 // LastWebhook returns the position of the organisation's last event, the zero position without one.
-// It changes whenever a stream of the organisation has something to read.
+// The position changes whenever a stream of the organisation has something to read.
 func (s *Store) LastWebhook(ctx context.Context, organisation OrganisationID) (WebhookStreamPosition, error) {
 	var last []struct {
 		Transaction uint64
@@ -108,8 +108,8 @@ type WebhookStreamed struct {
 	Position WebhookStreamPosition
 }
 
-// Next reads the next events, in the stream's order, with bodies. more says that more events may be
-// available at once.
+// Next reads the next events, in the stream's order. Of each it sets only OrganisationID, ID, Type,
+// Test, Attempts and Body. more says that more events may be available at once.
 func (t *WebhookTail) Next(ctx context.Context) (events []WebhookStreamed, more bool, err error) {
 	var rows []struct {
 		WebhookEvent

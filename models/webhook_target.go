@@ -115,8 +115,8 @@ func isLoopbackName(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// isHostname reports whether DNS can hold the name. A name whose last label begins as a number is,
-// or resembles, an obsolete form of an IPv4 address (127.1, 0x7f000001), and is refused.
+// isHostname reports whether DNS can hold the name. It refuses a name whose last label begins with
+// a digit: it is, or resembles, an obsolete form of an IPv4 address (127.1, 0x7f000001).
 func isHostname(s string) bool {
 	s = strings.TrimSuffix(s, ".")
 	if len(s) < 1 || len(s) > 253 {
@@ -137,9 +137,9 @@ func isHostname(s string) bool {
 	return last[0] < '0' || last[0] > '9'
 }
 
-// CheckAddr checks an address right before it is dialled. ErrWebhookAddress, which does not show
-// the address, refuses it. An IPv4 address inside an IPv6 address is checked as IPv4. Any port is
-// allowed.
+// CheckAddr checks an address right before it is dialled. ErrWebhookAddress: the address must not
+// be dialled; the error does not contain it. An IPv4 address inside an IPv6 address is checked as
+// IPv4. Any port is allowed.
 func (t WebhookTargets) CheckAddr(addr netip.AddrPort) error {
 	ip := addr.Addr().Unmap() // ::ffff:a.b.c.d is dialled as IPv4
 	if ip.Zone() != "" {
