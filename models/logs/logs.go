@@ -43,8 +43,8 @@ func attrsOf(ctx context.Context) []slog.Attr {
 }
 
 // NewHandler returns a handler that passes records to next. It adds the context's trace id and the
-// attributes of With. Of records from level Warn on with an attribute of Outage, it passes at most
-// one a second for each dependency. The next one carries the number of those left out, as
+// attributes of With. Records of level Warn or above with an attribute of Outage are limited to one
+// a second for each dependency. The next record has the number of dropped ones as its attribute
 // suppressed.
 func NewHandler(next slog.Handler, now func() time.Time) slog.Handler {
 	return handler{next, &outages{now: now, seen: map[string]*outage{}}}
@@ -107,10 +107,10 @@ type outages struct {
 
 type outage struct {
 	last       time.Time // of the last record that was passed on
-	suppressed int       // records since
+	suppressed int       // records dropped since
 }
 
-// admit reports whether a record about an outage may pass, and how many were left out before it.
+// admit reports whether a record about an outage may pass, and how many were dropped before it.
 func (o *outages) admit(dependency string) (suppressed int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -39,8 +39,8 @@ func OfRedis(err error) error {
 	return &OutageError{Redis, err}
 }
 
-// Outage returns the attribute that says whose outage an error is, by which the handler bounds the
-// records. It is empty, and slog drops it, if the error is of another kind.
+// Outage returns the attribute that names the dependency whose outage an error is. The handler
+// limits the records that have it. For other errors it is empty, and slog leaves it out.
 func Outage(err error) slog.Attr {
 	var marked *OutageError
 	switch {

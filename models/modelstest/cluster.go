@@ -95,7 +95,7 @@ func (c *cluster) connect(ctx context.Context) error {
 	return err
 }
 
-// makeTemplate migrates a database and closes it to connections, which would prevent copying.
+// makeTemplate migrates a database and closes it to connections: an open one would prevent copying.
 func (c *cluster) makeTemplate(ctx context.Context) error {
 	if err := c.exec(ctx, "CREATE DATABASE "+c.template()); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (c *cluster) makeTemplate(ctx context.Context) error {
 func (c *cluster) template() string { return c.prefix + "_template" }
 
 // create copies the template and returns the name of the copy. Copying files takes less CPU than
-// the default, which also writes every page to the log.
+// the default strategy, which also writes every page to the WAL.
 func (c *cluster) create(ctx context.Context) (string, error) {
 	name := fmt.Sprintf("%s_%d", c.prefix, c.last.Add(1))
 	return name, c.exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+c.template()+" STRATEGY file_copy")

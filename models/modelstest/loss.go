@@ -32,7 +32,7 @@ ORDER BY 1`).Scan(t.Context(), &tables)
 		t.Helper()
 		statements := []string{
 			"SET LOCAL session_replication_role = replica",                // no triggers, no foreign keys
-			"ALTER TABLE audit_log DISABLE TRIGGER audit_log_append_only", // which fires all the same
+			"ALTER TABLE audit_log DISABLE TRIGGER audit_log_append_only", // an ALWAYS trigger, which fires too
 		}
 		for _, table := range tables {
 			if table == "service_clock" { // time does not go back

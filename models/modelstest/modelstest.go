@@ -22,7 +22,7 @@ import (
 	"partnerbilling/models/seal"
 )
 
-// MasterKey is the key ring of the stores that Open returns.
+// MasterKey is the text of the key ring of the stores that Open and Connect return.
 const MasterKey = "test:dGVzdHMgc2VhbCB0aGVpciBwYXJ0aWVzIHdpdGggaXQ="
 
 // Main runs the tests of a package, stops everything that the kit started, checks for leaked

@@ -69,7 +69,7 @@ func (r *Replicated) AwaitReplica() {
 	})
 }
 
-// Await repeats a check until it succeeds.
+// Await repeats a check until it succeeds, and fails the test after a minute.
 func (r *Replicated) Await(what string, done func() bool) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
@@ -96,8 +96,8 @@ func (r *Replicated) FellBack() (n int64) {
 	return n
 }
 
-// OnReplica runs read, which must read from the replica alone. Its reads with a context from
-// models.ReadReplica are meant; others stay on the primary unnoticed.
+// OnReplica runs read, and fails the test unless the replica answers all reads whose context is
+// from models.ReadReplica, at least one. It does not notice other reads, which use the primary.
 func (r *Replicated) OnReplica(what string, read func()) {
 	r.t.Helper()
 	served, fellBack := r.Served(), r.FellBack()

@@ -31,7 +31,8 @@ ORDER BY 1`).Scan(t.Context(), &all); err != nil {
 	return all
 }
 
-// AwaitLockWait waits until a session of the store's database waits for a lock.
+// AwaitLockWait waits until a session of the store's database waits for a lock, and fails the test
+// after a minute.
 func AwaitLockWait(t testing.TB, store *models.Store) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -23,7 +23,7 @@ func Wire(t testing.TB, server string) (w *Line, through string) {
 	return &Line{Wire: made, t: t}, made.Through(server)
 }
 
-// Line is a proxy of a test, which can freeze connections on command.
+// Line is a test's proxy to a server. It can freeze connections.
 type Line struct {
 	*wire.Wire
 

@@ -119,7 +119,7 @@ func newConnector(conf *pgx.ConnConfig, pooled bool, statementDeadline time.Dura
 	c.probes.Call = c.probe
 	for _, host := range splitHosts(conf) {
 		c.hosts = append(c.hosts, stdlib.GetConnector(*host,
-			// mayReuse does
+			// No pings: mayReuse checks connections instead.
 			stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return false }),
 			stdlib.OptionResetSession(c.mayReuse)))
 	}

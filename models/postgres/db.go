@@ -1,7 +1,6 @@
-// Package postgres is the plumbing between the stores and PostgreSQL: a bounded pool that leads to
-// a server that accepts writes, one that leads to a standby, deadlines, retries, the errors of an
-// unavailable server, and statements with named arguments. It knows nothing of the service's
-// tables.
+// Package postgres connects the stores to PostgreSQL: a bounded pool that leads to a server that
+// accepts writes, one that leads to a standby, deadlines, retries, the errors of an unavailable
+// server, and statements with named arguments. It knows nothing of the service's tables.
 package postgres
 
 import (
@@ -110,8 +109,8 @@ func prepareSessions(conf *pgx.ConnConfig, cfg Config, settings Settings) {
 	}
 }
 
-// Bun is the handle for Bun's models and query builder. Calls on it have a deadline, but neither
-// the bound nor the retries of Do.
+// Bun returns the handle for Bun's models and query builder. Calls on it have a deadline, but
+// neither the bound nor the retries of Do.
 func (db *DB) Bun() *bun.DB { return db.bun }
 
 // Close closes the pool. A replica stays open.
@@ -132,8 +131,8 @@ func (db *DB) Reconnect() { db.conns.condemn() }
 // attempts is how often a call is made at most, retries included.
 const attempts = 4
 
-// Do runs do, which sends one statement. It repeats do after a deadlock or a serialization failure.
-// ErrUnavailable: Postgres is unreachable, or too many calls wait for it.
+// Do runs do, which sends one statement or one transaction. It repeats do after a deadlock or a
+// serialization failure. ErrUnavailable: Postgres is unreachable, or too many calls wait for it.
 //
 // Later reads with the same context do not go to a replica: they see what do has written.
 func (db *DB) Do(ctx context.Context, do func() error) error {
@@ -176,7 +175,7 @@ func (db *DB) InSnapshot(ctx context.Context, do func(tx Tx) error) error {
 func (db *DB) Native(ctx context.Context, do func(*pgx.Conn) error) error {
 	return db.Do(ctx, func() error {
 		var err error
-		for range 3 { // as in database/sql: the server may have closed a pooled connection
+		for range 3 { // as database/sql does: the server may have closed a pooled connection
 			if err = db.onConn(ctx, do); !pgconn.SafeToRetry(err) {
 				return err
 			}

@@ -88,8 +88,8 @@ func redactDSN(err error) error {
 
 // IsUntouched reports whether a statement that ended with err certainly changed nothing: it was
 // never sent, or Postgres reports its failure. A server that is shutting down may report the
-// failure of a committed statement, and a pooler that of a statement whose answer it lost. Neither
-// counts.
+// failure of a committed statement, and a pooler that of a statement whose answer it lost. Such
+// reports prove nothing.
 func IsUntouched(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {

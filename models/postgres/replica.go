@@ -156,9 +156,9 @@ func (r *Replica) Served() int64 { return r.served.Load() }
 // FellBack returns the number of contexts whose reads turned to the primary for a reason.
 func (r *Replica) FellBack(reason Fallback) int64 { return r.fallbacks[reason].Load() }
 
-// ReplicaStatus compares the replica with the primary now. It waits for the replica no longer than
-// Config.ReplicaWait. ErrReplicaForeign and ErrReplicaBehind: the replica answers, and no read
-// would use it. ErrNoPosition: the replica was not asked.
+// ReplicaStatus compares the replica, which must be set, with the primary now. It waits for the
+// replica no longer than Config.ReplicaWait. ErrReplicaForeign and ErrReplicaBehind: the replica
+// answers, and no read would use it. ErrNoPosition: the replica was not asked.
 func (db *DB) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	at, err := db.position(ctx)
 	if err != nil {

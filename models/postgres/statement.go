@@ -21,7 +21,8 @@ type Statement struct {
 // Args are the values of a statement's arguments by name.
 type Args map[string]any
 
-// SQL returns the statement of a text.
+// SQL parses the text of a statement. The name of an argument consists of a to z, 0 to 9 and _, and
+// does not begin with a digit.
 func SQL(text string) Statement {
 	var s Statement
 	var out strings.Builder

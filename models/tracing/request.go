@@ -16,8 +16,8 @@ import (
 type RequestSpan struct{ root, continued trace.Span }
 
 // StartRequest starts the span of a request whose trace id is in ctx. traceparent is the caller's
-// header, "" without one. A malformed header is ignored. The spans of the request's own trace
-// follow from the returned context.
+// header, "" without one. A malformed header is ignored. Spans that start from the returned context
+// belong to the request's own trace.
 func (t *Tracer) StartRequest(ctx context.Context, method, traceparent string) (context.Context, RequestSpan) {
 	if t == nil {
 		return ctx, RequestSpan{}
@@ -44,7 +44,7 @@ func RemoteSpan(traceparent string) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 }
 
-// Answer is what a request's span says about its answer.
+// Answer describes a request's answer for the request's span.
 type Answer struct {
 	Method, Route string
 	Status        int

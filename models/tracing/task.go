@@ -54,7 +54,7 @@ func (t *Tracer) StartTask(ctx context.Context, task models.Task) (context.Conte
 }
 
 // StartBundle starts the span of tasks that run together, at least one. They belong to several
-// traces: the span is in one of its own, and is linked to the dispatch of each.
+// traces, so the span begins a trace of its own, with a link to each task's dispatch.
 func (t *Tracer) StartBundle(ctx context.Context, tasks []models.Task) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}

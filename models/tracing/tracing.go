@@ -3,10 +3,10 @@
 // # Identity
 //
 // The trace id of the spans is the request's models.TraceID, which stored rows and tasks carry. No
-// span id is stored: that of a request's root span and that of a task's dispatch derive from the
-// trace id, and from the task's id and epoch. A worker therefore finds the parent of its spans
-// without a message from the process that made it. A request that continues a caller's trace has a
-// span there too; links join the two traces.
+// span id is stored. That of a request's root span derives from the trace id; that of a task's
+// dispatch derives from the task's id and epoch. A worker therefore knows the parent of its spans
+// without a message from the process that made the parent. A request that continues a caller's
+// trace has a span there too; links join the two traces.
 //
 // # Sampling
 //
@@ -66,7 +66,7 @@ func (SpanIDs) NewSpanID(ctx context.Context, _ trace.TraceID) (id trace.SpanID)
 	return id
 }
 
-// spanIDKey is the context key of the id that the next span shall have.
+// spanIDKey is the context key of the id for the next span.
 type spanIDKey struct{}
 
 func traceIDOf(id models.TraceID) (trace.TraceID, bool) {
@@ -89,7 +89,7 @@ func dispatchSpanID(t models.Task) (span trace.SpanID) {
 	return valid(span)
 }
 
-// valid replaces the one id that no span may have.
+// valid replaces the id zero, which no span may have.
 func valid(span trace.SpanID) trace.SpanID {
 	if !span.IsValid() {
 		span[len(span)-1] = 1
