@@ -121,10 +121,10 @@ func (s *Store) paymentsOf(
 	return payments, nil
 }
 
-// EraseCustomer revokes the live link of a reference and removes customer and agreement from all
-// its links, and from the payments that their customers made on the Site. References, amounts and
-// the ledger remain. It returns the numbers of links and payments. Errors: ErrNotFound;
-// ErrCustomerInUse, which changes nothing.
+// EraseCustomer revokes the live link of a reference. It removes customer and agreement from all
+// links of the reference, and from the payments that their customers made on the Site. References,
+// amounts and the ledger remain. It returns the numbers of links and payments. Errors: ErrNotFound;
+// ErrCustomerInUse, after which nothing has changed.
 func (s *Store) EraseCustomer(ctx context.Context, site SiteID, reference string) (links, payments int, err error) {
 	err = s.act(ctx, func(tx postgres.Tx) error {
 		ctx, err := tx.AllowLongStatements(ctx, postgres.LongStatement)
@@ -194,8 +194,8 @@ func (s *Store) eraseParties(
 	return len(erased), payments, err
 }
 
-// newResealParties returns the statements that read and write sealed parties of a table in the
-// order of their ids, without those under the current master key.
+// newResealParties returns the statements that read and write sealed parties of a table. Reading
+// follows the order of site_id and id, and skips parties under the current master key.
 func newResealParties(table string) (read, write postgres.Statement) {
 	read = postgres.SQL(`
 SELECT site_id, id, party FROM ` + table + ` WHERE (site_id, id) > (:site, :id) AND length(party) > 0

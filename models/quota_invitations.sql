@@ -1,5 +1,5 @@
--- Counts an organisation's links in state invited. It adds up the totals of its Sites, which are
--- the last elements of the roots in link_totals, and the changes that are not folded yet.
+-- Counts an organisation's links in state invited. It adds up the totals of the organisation's
+-- Sites and the changes that are not folded yet. The last element of a root is a Site's total.
 --
 --   :organisation  the organisation
 SELECT coalesce(sum(invited.links), 0)::bigint

@@ -65,8 +65,8 @@ func (s *Store) UseReplica(r *Replica) { s.pg.UseReplica(r.pg) }
 // first read of the context. Only claims of tasks and events commit without a flush: a read may
 // miss them for a moment. It follows:
 //
-//   - A page shows every act that was committed before the page was requested, whoever acted. No
-//     session has to remember acts.
+//   - A page shows all acts that were committed before the page was requested, also those of other
+//     operators. No session has to remember acts.
 //   - A page and a CSV show everything that an earlier JSON answer showed.
 //   - A standby that lags is not used. An idle primary does not make its standby lag.
 //   - A standby whose clock is behind the primary's, or too far ahead, is not used: deadlines and

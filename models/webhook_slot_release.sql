@@ -1,4 +1,4 @@
--- Releases parked events of endpoints, the earliest requested first, and returns their tasks. It
+-- Releases parked events of endpoints, in the order of their requests, and returns their tasks. It
 -- skips locked slots.
 --
 --   one element an endpoint: :organisations :sites :free (the number of events to release)

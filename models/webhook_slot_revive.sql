@@ -1,5 +1,5 @@
--- Drops the slots of events parked for an endpoint, the earliest requested first, and returns their
--- tasks. It skips locked slots.
+-- Drops the slots of events parked for an endpoint, in the order of their requests, and returns
+-- their tasks. It skips locked slots.
 --
 --   :organisation
 --   :endpoint: the endpoint's Site

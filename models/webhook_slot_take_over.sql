@@ -1,5 +1,5 @@
--- Drops the slots of one Site's events that are parked for the organisation's default endpoint, the
--- earliest requested first, and returns their tasks. It skips locked slots.
+-- Drops the slots of one Site's events that are parked for the organisation's default endpoint, in
+-- the order of their requests, and returns their tasks. It skips locked slots.
 --
 --   :organisation :site
 --   :limit: the maximum number of events

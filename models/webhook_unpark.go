@@ -62,7 +62,7 @@ type TroubledEndpoint struct {
 	OpenUntil      Millis // of the breaker; 0: closed
 	DisabledAt     Millis // 0: enabled
 	Parked         int    // events, at most MostCounted
-	ParkedSince    Millis // request of the longest parked event; 0: none
+	ParkedSince    Millis // the earliest RequestedAt of a parked event; 0: none
 }
 
 // IsParked reports whether UnparkWebhookEndpoint would change the endpoint.

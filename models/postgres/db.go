@@ -1,6 +1,7 @@
-// Package postgres connects the stores to PostgreSQL: a bounded pool that leads to a server that
-// accepts writes, one that leads to a standby, deadlines, retries, the errors of an unavailable
-// server, and statements with named arguments. It knows nothing of the service's tables.
+// Package postgres connects the stores to PostgreSQL. A bounded pool leads to a server that accepts
+// writes; another one may lead to a standby. The package adds deadlines, retries, the errors of an
+// unavailable server, and statements with named arguments. It knows nothing of the service's
+// tables.
 package postgres
 
 import (
@@ -95,9 +96,9 @@ func Open(cfg Config) (*DB, error) {
 	return db, nil
 }
 
-// prepareSessions sets what each connection asks of its session. A pooler in transaction mode runs
-// every transaction in any of its sessions, so that neither settings nor prepared statements of
-// one connection are there for the next transaction.
+// prepareSessions sets what each connection asks of its session. A pooler in transaction mode may
+// run each transaction in another session, which lacks the connection's settings and prepared
+// statements.
 func prepareSessions(conf *pgx.ConnConfig, cfg Config, settings Settings) {
 	conf.RuntimeParams["application_name"] = cfg.ApplicationName
 	if cfg.Pooled {

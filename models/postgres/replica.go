@@ -82,8 +82,8 @@ type ReplicaStatus struct {
 	ClockLead  float64 // how far its clock is ahead of the position's, in milliseconds
 }
 
-// check returns nil if a read on the standby sees everything that the primary had flushed at the
-// position, and a time that is not earlier. age is the position's.
+// check returns nil if reads on the standby see everything that the primary had flushed at the
+// position. Their time must not be earlier than the position's. age is the position's.
 func (s ReplicaStatus) check(age time.Duration) error {
 	switch limit := (maxClockLead + age).Milliseconds(); {
 	case !s.Follows:

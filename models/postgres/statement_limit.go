@@ -56,8 +56,8 @@ func (s *statementLimit) TraceQueryStart(
 }
 
 // TraceQueryEnd implements pgx.QueryTracer. The server's timeout precedes the limit. A statement
-// that reaches the limit, or that is abandoned, shows that the server does not answer on
-// connections of its age, so all open connections are retired.
+// that reaches the limit, or that is abandoned, shows that the server does not answer on this
+// connection. TraceQueryEnd then retires all open connections: they may fail alike.
 func (s *statementLimit) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
 	statement, ok := ctx.(*limitedContext)
 	if !ok {

@@ -67,8 +67,8 @@ func (db *DB) Run(ctx context.Context, s Statement, args Args) (n int, err error
 	return n, err
 }
 
-// executor is a pool or a transaction of database/sql, which sends arguments to the server apart
-// from the statement, so that each connection prepares a statement once.
+// executor is a pool or a transaction of database/sql. It sends arguments to the server apart from
+// the statement, so that each connection prepares a statement once.
 type executor interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)

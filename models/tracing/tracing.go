@@ -10,8 +10,8 @@
 //
 // # Sampling
 //
-// Whether a trace is sampled derives from its id as well (see the sampler in cmd/svc), so that all
-// processes with one ratio sample the same traces.
+// The sampler in cmd/svc also decides by the trace id, so that all processes with the same ratio
+// sample the same traces.
 //
 // # Cost
 //
