@@ -51,7 +51,7 @@ type pageQuery[K comparable] struct {
 
 // listSpan bounds the two index scans of a list statement. The scan for the page starts at ahead
 // and runs in the page's direction. The scan for items behind the page starts at behind and runs
-// the other way.
+// the other way. The item at the position counts as behind the page.
 type listSpan[K comparable] struct {
 	from, to      Millis // time range of both scans, inclusive; empty if to is from-1
 	ahead, behind Position[K]
