@@ -194,7 +194,8 @@ func (s *service) close() error {
 	return errors.Join(errs...)
 }
 
-// listen opens a listener at the address that a variable holds. If another process uses the address, the error says so.
+// listen opens a listener at the address that a variable holds. If another process uses the
+// address, the error says so.
 func listen(ctx context.Context, variable, address string) (net.Listener, error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err == nil {
