@@ -41,7 +41,7 @@ type connTable struct {
 	metrics    connMetrics
 
 	mu        sync.Mutex
-	open      int
+	open      active
 	byAddress map[string]int
 	unknown   waitingConns // without an authenticated caller so far
 	known     waitingConns
@@ -100,7 +100,7 @@ func (t *connTable) insert(c net.Conn) (added *conn, victim net.Conn) {
 		t.metrics.address.Inc()
 		return nil, c
 	}
-	if t.open >= t.capacity {
+	if t.open.count() >= t.capacity {
 		old := t.victim()
 		if old == nil {
 			t.metrics.full.Inc()
@@ -111,7 +111,7 @@ func (t *connTable) insert(c net.Conn) (added *conn, victim net.Conn) {
 		victim = old.Conn
 	}
 	added = &conn{Conn: c, entry: connEntry{table: t, address: address}}
-	t.open++
+	t.open.begin()
 	t.byAddress[address]++
 	t.enter(added, fresh)
 	return added, victim
@@ -189,7 +189,7 @@ func (t *connTable) remove(c *conn) {
 	}
 	t.unlist(e)
 	e.closed = true
-	t.open--
+	t.open.end()
 	if t.byAddress[e.address]--; t.byAddress[e.address] == 0 {
 		delete(t.byAddress, e.address)
 	}
@@ -244,11 +244,7 @@ func newConnMetrics(registry *prometheus.Registry, t *connTable) connMetrics {
 	}, []string{"reason"})
 	registry.MustRegister(closed,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "svc_http_connections", Help: "Open HTTP connections."},
-			func() float64 {
-				t.mu.Lock()
-				defer t.mu.Unlock()
-				return float64(t.open)
-			}),
+			func() float64 { return float64(t.open.count()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "svc_http_connections_limit",
 			Help: "Greatest number of open HTTP connections."},
 			func() float64 { return float64(t.capacity) }))

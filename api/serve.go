@@ -20,7 +20,8 @@ func (s *Server) Serve(ln net.Listener) error {
 	return nil
 }
 
-// Run serves until ctx ends. Open requests then have Config.ShutdownTimeout to finish.
+// Run serves until ctx ends. Clients then have Config.DrainTime to close their connections, and open
+// requests have Config.ShutdownTimeout to finish.
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
@@ -29,10 +30,22 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 		return err
 	case <-ctx.Done():
 	}
+	s.drain(context.WithoutCancel(ctx))
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdownTimeout)
 	defer cancel()
 	err := s.Shutdown(end)
 	return errors.Join(err, <-served)
+}
+
+// drain accepts no new connection, but serves the open ones for Config.DrainTime, or until all are
+// closed. Each answer tells the client to close its connection. Shutdown then closes only
+// connections without a request in that time: a request that crosses the closing of its connection
+// is lost, and clients do not repeat a POST by themselves.
+func (s *Server) drain(ctx context.Context) {
+	s.beginDraining()
+	ctx, cancel := context.WithTimeout(ctx, s.drainTime)
+	defer cancel()
+	s.connections.open.wait(ctx)
 }
 
 // Listen runs the server on a TCP address.
@@ -63,11 +76,17 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// active counts the requests in flight.
+// active counts the requests in flight, or the open connections.
 type active struct {
 	mu   sync.Mutex
 	n    int
 	idle chan struct{} // closed when n reaches 0; nil unless wait is running
+}
+
+func (a *active) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.n
 }
 
 func (a *active) begin() {
@@ -85,7 +104,7 @@ func (a *active) end() {
 	}
 }
 
-// wait returns when no request is in flight or when ctx ends.
+// wait returns when the count is 0 or when ctx ends.
 func (a *active) wait(ctx context.Context) {
 	a.mu.Lock()
 	if a.n == 0 {

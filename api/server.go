@@ -54,6 +54,7 @@ type Server struct {
 
 	requests *console.RequestLog // nil in production
 
+	drainTime       time.Duration
 	shutdownTimeout time.Duration
 	recheckInterval time.Duration
 	lifetime        context.Context // parent of every request's context
@@ -86,6 +87,7 @@ func newServer(cfg Config, table []Route) *Server {
 		methods:         fiber.DefaultMethods,
 		publicBaseURL:   cfg.PublicBaseURL,
 		proxies:         cfg.Proxies,
+		drainTime:       cfg.DrainTime,
 		shutdownTimeout: cfg.ShutdownTimeout,
 		recheckInterval: cfg.RecheckInterval,
 		requests:        cfg.requests,
@@ -194,6 +196,9 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	ctx, span := s.tracer.StartRequest(ctx, method, traceparent(&fast.Request.Header))
 	defer func() {
 		s.markUnreadBody(r)
+		if s.draining.Err() != nil {
+			fast.Response.SetConnectionClose()
+		}
 		s.record(ctx, span, r, method, time.Since(started))
 	}()
 	defer s.recover(ctx, r)

@@ -377,3 +377,56 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		t.Error("listened on nonsense")
 	}
 }
+
+// A connection that is idle when the server is asked to end stays open for the next request. Its
+// answer closes it, and then the server ends.
+func TestDrainLetsClientsCloseConnections(t *testing.T) {
+	g := newTestServer(t, func(c *api.Config) { c.DrainTime = time.Minute })
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- g.server.Run(ctx, ln) }()
+	connection, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	answers := bufio.NewReader(connection)
+	get := func() (closes bool) {
+		t.Helper()
+		if _, err := io.WriteString(connection, "GET /fail/not HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.Copy(io.Discard, response.Body)
+		return response.Close || err != nil
+	}
+	if get() {
+		t.Error("the first answer closes its connection")
+	}
+	end()
+	for { // until the server accepts no connection
+		another, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			break
+		}
+		_ = another.Close()
+	}
+	if !get() {
+		t.Error("the answer of an ending server does not close its connection")
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the server has not ended, although all connections are closed")
+	}
+}

@@ -19,6 +19,10 @@ import (
 	"partnerbilling/queue"
 )
 
+// drainTime is the time in which a stopping API closes no connection itself. Most clients send a
+// request in that time, and its answer makes them close.
+const drainTime = 2 * time.Second
+
 // addAPI adds the API on a listener. extra, if not nil, changes the API's configuration.
 func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.Config)) error {
 	if err := s.openKeyring(); err != nil {
@@ -75,6 +79,9 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 			}},
 			{Name: "redis", Check: queue.PingRedis(s.redis)},
 		}),
+	}
+	if !s.dev { // a user who ends svc dev does not wait for clients
+		cfg.DrainTime = drainTime
 	}
 	if cfg.SeparateOpsListener {
 		if err := s.addOps(ctx, opsListen, s.cfg.OpsListen, cfg.Checks); err != nil {
