@@ -18,16 +18,19 @@ func fairCommand(out io.Writer) *cobra.Command {
 		f.run, f.close)
 	cmd.Flags().IntVar(&f.backlog, "rows", 1_000_000, "minimum of pending rows of the other partner at each submission")
 	cmd.Flags().IntVar(&f.small, "batch", 10, "rows of the small batch")
+	cmd.Flags().DurationVar(&f.latency, "latency", 0, "latency of a payment gateway; 0: the sandbox rail")
 	f.addSvcFlag(cmd)
 	return cmd
 }
 
 // fair measures how soon a small batch settles that comes after a large backlog of another partner.
-// `svc api` and `svc worker` run as processes of their own, on the sandbox rail.
+// `svc api` and `svc worker` run as processes of their own.
 type fair struct {
 	partners
 	backlog, small int
+	latency        time.Duration
 
+	gateway     *gateway // nil: the sandbox rail
 	api, worker *process
 }
 
@@ -43,8 +46,15 @@ func (f *fair) run(ctx context.Context) error {
 		return err
 	}
 	var base string
+	var rail []string
 	var err error
-	if f.api, base, err = f.startAPI(); err != nil {
+	if f.latency > 0 {
+		if f.gateway, err = f.startGateway(ctx, f.latency); err != nil {
+			return err
+		}
+		rail = f.gateway.variables()
+	}
+	if f.api, base, err = f.startAPI(rail...); err != nil {
 		return err
 	}
 	small, err := f.newBatchClient(ctx, newHTTPClient(1), base, f.sites[1])
@@ -54,7 +64,7 @@ func (f *fair) run(ctx context.Context) error {
 	if err := f.topUp(ctx, f.sites[:1], f.backlog); err != nil {
 		return err
 	}
-	workers, err := f.startWorkers(1)
+	workers, err := f.startWorkers(1, rail...)
 	if err != nil {
 		return err
 	}
@@ -73,7 +83,13 @@ func (f *fair) run(ctx context.Context) error {
 	return f.reportTrials(answered, settled, drained)
 }
 
-func (f *fair) close() error { return errors.Join(terminateAll(f.api, f.worker), f.bench.close()) }
+func (f *fair) close() error {
+	err := terminateAll(f.api, f.worker)
+	if f.gateway != nil {
+		err = errors.Join(err, f.gateway.close())
+	}
+	return errors.Join(err, f.bench.close())
+}
 
 func (f *fair) reportTrials(answered, settled, drained *series) error {
 	api := &series{Name: "memory of the API at its peak", Unit: "MB", Values: []float64{f.api.peakMemory()}}
