@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,6 +91,7 @@ type Keys struct {
 	mu      sync.Mutex
 	copied  *keyCopy
 	triedAt time.Time
+	loadErr error // of the read at triedAt
 }
 
 type keyCopy struct {
@@ -147,7 +149,7 @@ func (k *Keys) Current(ctx context.Context, purpose KeyPurpose) (Key, error) {
 }
 
 // ByID returns the key with the id, active or not. Errors: ErrNotFound if it has retired, or if the
-// copy lacks it and a new read fails or is not allowed yet; ErrUnavailable as for Current.
+// last read lacks it; the error of the last read if that failed.
 func (k *Keys) ByID(ctx context.Context, id KeyID) (Key, error) {
 	c, err := k.copyFor(ctx)
 	if err != nil {
@@ -156,13 +158,11 @@ func (k *Keys) ByID(ctx context.Context, id KeyID) (Key, error) {
 	if key, ok := k.find(c, id); ok {
 		return key, nil
 	}
-	if c = k.reloadForMiss(ctx, c); c == nil {
-		return Key{}, notFoundError("key")
-	}
+	c, err = k.reloadForMiss(ctx, c)
 	if key, ok := k.find(c, id); ok {
 		return key, nil
 	}
-	return Key{}, notFoundError("key")
+	return Key{}, cmp.Or(err, notFoundError("key"))
 }
 
 func (k *Keys) find(c *keyCopy, id KeyID) (Key, bool) {
@@ -206,18 +206,15 @@ func (k *Keys) copyFor(ctx context.Context) (*keyCopy, error) {
 	return c, nil
 }
 
-// reloadForMiss reads the keys again because seen lacks one. It returns nil if the rate limit or an
-// error prevents that.
-func (k *Keys) reloadForMiss(ctx context.Context, seen *keyCopy) *keyCopy {
-	c, tried := k.latest()
-	if c != seen {
-		return c
+// reloadForMiss reads the keys again because seen lacks one, unless the rate limit or another
+// caller's read prevents that. It returns the latest copy, and the error of the last read.
+func (k *Keys) reloadForMiss(ctx context.Context, seen *keyCopy) (*keyCopy, error) {
+	if c, tried := k.latest(); c == seen && k.now().Sub(tried) >= keysMissEvery {
+		k.tryRefresh(ctx)
 	}
-	if k.now().Sub(tried) < keysMissEvery || !k.tryRefresh(ctx) {
-		return nil
-	}
-	c, _ = k.latest()
-	return c
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.copied, k.loadErr
 }
 
 func (k *Keys) latest() (*keyCopy, time.Time) {
@@ -256,7 +253,7 @@ func (k *Keys) load(ctx context.Context) error {
 	keys, now, err := k.store.serviceKeys(ctx, k.ring)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.triedAt = k.now()
+	k.triedAt, k.loadErr = k.now(), err
 	if err != nil {
 		return err
 	}
