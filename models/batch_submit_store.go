@@ -73,7 +73,7 @@ DELETE FROM batches WHERE site_id = :site AND id = :batch`)
 // SubmitBatch stores a batch with its rows and tasks. If the reference is taken, it reports the
 // stored submission: identical (replayed) or different (conflict). Of concurrent submissions, one
 // creates the batch. A reference older than BatchRetention is free. *QuotaError refuses a new
-// batch.
+// batch. ErrNotFound: the Site is unknown.
 func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (done Submission, err error) {
 	total, err := n.Total()
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (done Submission, e
 		return s.resubmission(ctx, n, refused)
 	}
 	// The loop repeats only if the earlier batch under the reference was dropped, here or by
-	// another call.
+	// another call, or if the Site is unknown.
 	for range 3 {
 		done, err := insertBatch(ctx, s.pg, n, total)
 		if err == nil || !errors.Is(err, sql.ErrNoRows) {
@@ -95,6 +95,9 @@ func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (done Submission, e
 		if done, err = s.earlierSubmission(ctx, n); err == nil || !errors.Is(err, ErrNotFound) {
 			return done, wrap("submit batch", err)
 		}
+	}
+	if _, err := s.AnySite(ctx, n.SiteID); err != nil {
+		return Submission{}, wrap("submit batch", err)
 	}
 	return Submission{}, fmt.Errorf("models: submit batch: the reference keeps changing hands: %w", ErrUnavailable)
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	_ "embed" // statements
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -29,14 +30,20 @@ func toJSON[T any](list []T) (sql.NullString, error) {
 
 // CreatePaymentIntent creates a payment intent, or returns the intent that key made before
 // (replayed, in its current state). key may be nil: then concurrent calls share one statement and
-// its commit. Errors: *FieldError on expiresAt, *QuotaError, ErrIdempotencyKeyReused,
-// ErrIdempotencyKeyInFlight.
+// its commit. Errors: ErrNotFound for an unknown Site, *FieldError on expiresAt, *QuotaError,
+// ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight.
 func (s *Store) CreatePaymentIntent(
 	ctx context.Context, in NewPaymentIntent, key *IdempotencyKey,
 ) (intent PaymentIntent, replayed bool, err error) {
 	asked, err := newInsertedIntent(ctx, in)
 	if err == nil {
 		intent, replayed, err = s.createIntent(ctx, in.OrganisationID, asked, key)
+	}
+	var fault *FieldError
+	if errors.As(err, &fault) { // the insertion leaves out an unknown Site, too
+		if _, unknown := s.AnySite(ctx, in.SiteID); unknown != nil {
+			err = unknown
+		}
 	}
 	if err != nil {
 		return PaymentIntent{}, false, wrap("create payment intent", err)
@@ -115,8 +122,8 @@ func newInsertedIntent(ctx context.Context, in NewPaymentIntent) (*insertedInten
 	return asked, nil
 }
 
-// made returns the payment intent if it was inserted. An expiry out of bounds prevents the
-// insertion.
+// made returns the payment intent if it was inserted. An expiry out of bounds or an unknown Site
+// prevents the insertion; made reports the former.
 func (n *insertedIntent) made(inserted bool, err error) (PaymentIntent, error) {
 	switch {
 	case err != nil: // the caller may have left while the insertion goes on

@@ -105,6 +105,18 @@ func TestPaymentIntentExpiryLimits(t *testing.T) {
 	}
 }
 
+func TestCreatePaymentIntentOfAnUnknownSite(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	in := models.NewPaymentIntent{SiteID: models.SiteID{1}, Amount: 1, QRCodeFormat: models.QRCodeText}
+	key := &models.IdempotencyKey{ClientID: models.ClientID(uuid.New()), Path: "/p", Key: "k", Fingerprint: []byte("1")}
+	for _, key := range []*models.IdempotencyKey{nil, key} {
+		if _, _, err := store.CreatePaymentIntent(t.Context(), in, key); !errors.Is(err, models.ErrNotFound) {
+			t.Errorf("with the key %v: %v", key, err)
+		}
+	}
+}
+
 func TestPaymentIntentsAreFoundInTheirSitesOnly(t *testing.T) {
 	c := newCheckout(t)
 	other := modelstest.Site(t, c.store)
