@@ -126,7 +126,7 @@ type Act struct {
 	organisation OrganisationID
 	site         SiteID
 	detail       map[string]any
-	recorded     bool // a committed transaction has recorded the act
+	recorded     bool // a transaction has recorded the act, or found nothing to change
 }
 
 type actKey struct{}

@@ -20,7 +20,7 @@ VALUES (:id, svc_now(), :actor_kind, :actor, :origin, :act, :subject_kind, :subj
     nullif(:site::uuid, '00000000-0000-0000-0000-000000000000'), :detail::jsonb, :outcome, :code, :trace)`)
 
 // errUnchanged ends the transaction of an act that finds nothing to change. The Store's method
-// succeeds, and nothing is recorded.
+// succeeds, and neither the transaction nor EndAct records the act as done.
 var errUnchanged = errors.New("models: nothing to change")
 
 // act runs do in one transaction that also records the context's act, if there is one. If an act
@@ -34,7 +34,7 @@ func (s *Store) act(ctx context.Context, do func(tx postgres.Tx) error) error {
 		return act.record(ctx, tx, ActDone, "")
 	})
 	if errors.Is(err, errUnchanged) {
-		return nil
+		err = nil
 	}
 	act.recorded = act.recorded || err == nil
 	return err
@@ -68,8 +68,8 @@ func (a *Act) record(ctx context.Context, on postgres.Session, outcome ActOutcom
 const endActTimeout = 10 * time.Second
 
 // EndAct records the outcome of the context's act: done if failure is nil, else refused or failed.
-// It does not record done again if a transaction has done so. An act that fails after such a
-// transaction has two entries. EndAct works even after the end of ctx.
+// It does not record done if a transaction has done so, or found nothing to change. An act that
+// fails after a recording transaction has two entries. EndAct works even after the end of ctx.
 func (s *Store) EndAct(ctx context.Context, failure error) error {
 	act := actFrom(ctx)
 	if act.Name == "" || act.recorded && failure == nil {

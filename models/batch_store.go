@@ -129,22 +129,17 @@ func (s *Store) CancelBatch(ctx context.Context, site SiteID, reference string) 
 		if err == nil && locked.State != BatchInProgress {
 			return errUnchanged
 		}
-		act.with("rowsCancelled", cancelledRows(rows))
+		cancelled := batch.Counts.Settled - locked.Counts.Settled
+		if locked.overdue(now) { // its rows were closed instead
+			cancelled = 0
+		}
+		act.with("rowsCancelled", cancelled)
 		return err
 	})
 	if err != nil {
 		return Batch{}, nil, wrap("cancel batch", err)
 	}
 	return batch, rows, nil
-}
-
-func cancelledRows(rows []BatchRow) (n int) {
-	for i := range rows {
-		if rows[i].Outcome == OutcomeCancelled {
-			n++
-		}
-	}
-	return n
 }
 
 // lockBatch locks a batch, and returns it with the service time. ErrNotFound as in GetBatch.

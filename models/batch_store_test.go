@@ -45,6 +45,16 @@ func TestSubmitBatchOnceAndAgain(t *testing.T) {
 	}
 }
 
+func TestSubmitBatchToAnUnknownSite(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	batch := modelstest.Batch(modelstest.Site(t, store), "b", "ada")
+	batch.SiteID = models.SiteID{1}
+	if _, err := store.SubmitBatch(t.Context(), batch); !errors.Is(err, models.ErrNotFound) {
+		t.Error(err)
+	}
+}
+
 func TestSubmitBatchManyChunks(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
@@ -212,10 +222,24 @@ func TestCancelBatchLeavesWhatIsInDoubt(t *testing.T) {
 	done := modelstest.Submit(t, store, modelstest.Batch(site, "b",
 		append([]string{"ada"}, make([]string, models.ChunkRows)...)...))
 	chunk := claim(t, store, done.Tasks[0]) // the last row is another chunk's
+	cancel := func(want int) (models.Batch, []models.BatchRow, error) {
+		t.Helper()
+		ctx := actBy(t.Context(), "partner", models.ActCancelBatch)
+		batch, rows, err := store.CancelBatch(ctx, site.ID, "b")
+		must(t, store.EndAct(ctx, err))
+		entry := auditLog(t, store, models.AuditFilter{})[0]
+		if detail := fmt.Sprintf(`{"rowsCancelled": %d}`, want); string(entry.Detail) != detail {
+			t.Errorf("the audit log says %s, want %s", entry.Detail, detail)
+		}
+		return batch, rows, err
+	}
 
-	batch, rows, err := store.CancelBatch(t.Context(), site.ID, "b")
+	batch, rows, err := cancel(1)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if _, _, err := cancel(0); err != nil { // the others are still in progress
+		t.Error(err)
 	}
 	if want := (models.BatchCounts{InProgress: models.ChunkRows, Settled: 1, Failed: 1}); batch.Counts != want ||
 		batch.State != models.BatchInProgress {
@@ -232,9 +256,13 @@ func TestCancelBatchLeavesWhatIsInDoubt(t *testing.T) {
 		results = append(results, models.RowResult{Index: i, Outcome: models.OutcomeCustomerNotActive})
 	}
 	finish(t, store, chunk, results...)
-	batch, rows, err = store.CancelBatch(t.Context(), site.ID, "b")
+	entries := len(auditLog(t, store, models.AuditFilter{}))
+	batch, rows, err = cancel(0) // a settled batch: the log still ends with the cancellation before
 	if err != nil || batch.State != models.BatchSettled || batch.Counts.Succeeded != 1 {
 		t.Errorf("cancelled again: %+v, %v", batch, err)
+	}
+	if n := len(auditLog(t, store, models.AuditFilter{})); n != entries {
+		t.Errorf("%d entries, want %d: nothing was left to cancel", n, entries)
 	}
 	if rows[0].Outcome != models.OutcomeSucceeded || rows[1].Outcome != models.OutcomeCancelled ||
 		rows[2].Outcome != models.OutcomeCancelled {
