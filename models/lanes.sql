@@ -1,17 +1,27 @@
--- Lists the lanes (queue, organisation, Site) of the outbox with their waiting tasks. It takes one
--- step in an index for each lane, and counts a bounded number of tasks in each.
+-- Lists the lanes (queue, organisation, Site) of the outbox whose waiting tasks are the oldest. It
+-- takes one step in an index for each Site with waiting tasks, and counts a bounded number of tasks
+-- in each lane that it lists.
 --
---   :lanes   how many lanes, the first ones in the order of the index
+--   :queues  the queues
+--   :sites   how many Sites of each queue, the first ones in the order of the index
+--   :lanes   how many lanes to list
 --   :most    the number at which counting stops
-WITH RECURSIVE lanes (n, queue, organisation_id, site_id, oldest_at) AS (
-    (SELECT 1, o.queue, o.organisation_id, o.site_id, o.available_at FROM outbox o
-     WHERE o.dispatched_at IS NULL ORDER BY 2, 3, 4, 5 LIMIT 1)
+WITH RECURSIVE waiting (n, queue, organisation_id, site_id, oldest_at) AS (
+    SELECT 1, q.queue, first.organisation_id, first.site_id, first.available_at
+    FROM unnest(:queues::text[]) AS q (queue) CROSS JOIN LATERAL (
+        SELECT o.organisation_id, o.site_id, o.available_at FROM outbox o
+        WHERE o.dispatched_at IS NULL AND o.queue = q.queue
+        ORDER BY o.organisation_id, o.site_id, o.available_at LIMIT 1) first
     UNION ALL
-    SELECT l.n + 1, next.* FROM lanes l CROSS JOIN LATERAL (
-        SELECT o.queue, o.organisation_id, o.site_id, o.available_at FROM outbox o
-        WHERE o.dispatched_at IS NULL AND (o.queue, o.organisation_id, o.site_id) > (l.queue, l.organisation_id, l.site_id)
-        ORDER BY 1, 2, 3, 4 LIMIT 1) next
-    WHERE l.n < :lanes
+    SELECT w.n + 1, w.queue, next.organisation_id, next.site_id, next.available_at
+    FROM waiting w CROSS JOIN LATERAL (
+        SELECT o.organisation_id, o.site_id, o.available_at FROM outbox o
+        WHERE o.dispatched_at IS NULL AND o.queue = w.queue
+          AND (o.organisation_id, o.site_id) > (w.organisation_id, w.site_id)
+        ORDER BY o.organisation_id, o.site_id, o.available_at LIMIT 1) next
+    WHERE w.n < :sites
+), lanes AS MATERIALIZED (
+    SELECT * FROM waiting ORDER BY oldest_at, queue, organisation_id, site_id LIMIT :lanes
 ), clock AS MATERIALIZED (
     SELECT now FROM service_now
 )

@@ -30,7 +30,7 @@ type PartnerBacklog struct {
 	OldestDue      Age            // above 0
 }
 
-// watchedSites is the maximum number of Sites of each queue that PartnerBacklogs looks at.
+// watchedSites is the maximum number of Sites of each queue that Lanes and PartnerBacklogs look at.
 const watchedSites = 1000
 
 // DeadLetters counts an organisation's webhook events that were not delivered, by reason. Each
@@ -62,10 +62,12 @@ WHERE kind <> 'inFlight' ORDER BY found_at DESC LIMIT :limit`)
 	organisationNamesSQL = postgres.SQL(`SELECT id, name, created_at FROM organisations WHERE id = ANY (:ids::uuid[])`)
 )
 
-// Lanes returns the first limit lanes with waiting tasks, in the order of queue, organisation and
-// Site. It sorts them by their oldest due task, the oldest first.
+// Lanes returns the lanes with the oldest waiting tasks, at most limit, the oldest first. It looks
+// at no more than watchedSites Sites of each queue.
 func (s *Store) Lanes(ctx context.Context, limit int) (lanes []Lane, err error) {
-	err = s.pg.Select(ctx, lanesSQL, postgres.Args{"lanes": limit, "most": MostCounted}, &lanes)
+	err = s.pg.Select(ctx, lanesSQL, postgres.Args{
+		"queues": Queues, "sites": watchedSites, "lanes": limit, "most": MostCounted,
+	}, &lanes)
 	return lanes, wrap("lanes", err)
 }
 

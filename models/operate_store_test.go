@@ -223,6 +223,28 @@ func TestLanes(t *testing.T) {
 	}
 }
 
+// A limit keeps the lanes that have waited longest, whatever the order of their ids.
+func TestLanesKeepTheOldest(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	modelstest.SetClock(t, store, noon)
+	var sites []models.Site
+	for range 3 {
+		sites = append(sites, modelstest.Site(t, store))
+	}
+	slices.SortFunc(sites, func(a, b models.Site) int {
+		return strings.Compare(b.OrganisationID.String(), a.OrganisationID.String())
+	})
+	for _, site := range sites { // the last organisation in the order of ids waits longest
+		modelstest.Submit(t, store, modelstest.Batch(site, "batch", "ada"))
+		modelstest.AdvanceClock(t, store, time.Minute)
+	}
+	lanes, err := store.Lanes(t.Context(), 2)
+	if err != nil || len(lanes) != 2 || lanes[0].SiteID != sites[0].ID || lanes[1].SiteID != sites[1].ID {
+		t.Errorf("%+v, %v, want the lanes of %v", lanes, err, sites[:2])
+	}
+}
+
 // An unparked endpoint is enabled, its breaker is closed, and its parked events are due.
 func TestUnparkWebhookEndpoint(t *testing.T) {
 	t.Parallel()

@@ -188,7 +188,7 @@ func allowedReads(method string) int64 {
 		"AuditWindow":       3500,   // look-ups for each Site, and the rows of a batch
 		"DeadLetters":       8000,   // a look-up for each of 50 organisations in each of 28 partitions
 		"Figures":           2000,   // counts up to MostCounted of each thing
-		"Lanes":             20_000, // counts up to MostCounted tasks of each of 50 Sites, ahead of any vacuum
+		"Lanes":             26_000, // looks up as PartnerBacklogs does, and counts up to MostCounted tasks of 50 Sites
 		"LedgerBetween":     2000,   // a look-up for each Site
 		"ListBatches":       8000,   // the rows of 50 open batches, and an exact total
 		"ListLinks":         1000,   // an exact total
