@@ -44,7 +44,7 @@ type rowRun struct {
 	debited  bool             // this run has made a debit call
 	lookedUp bool             // this run has looked the key up after its debit call
 	invalid  bool             // the rail has answered Invalid
-	called   bool             // the rail has answered
+	answered bool             // the rail has answered
 	held     rail.Particulars // under the key, as last reported by the rail
 }
 
@@ -113,7 +113,7 @@ func (r *rowRun) debitOrClose() (railCall, models.RowResult) {
 }
 
 func (r *rowRun) mayHaveCalled() bool {
-	return r.row.InDoubt || r.row.Called || r.debited || !r.certain
+	return r.row.InDoubt || r.row.CalledBefore || r.debited || !r.certain
 }
 
 // next returns the call that follows the rail's answer, or the result.
@@ -166,7 +166,7 @@ func (r *rowRun) noteAnswer(call railCall, answer rail.Result) {
 	if call == callDebit {
 		r.debited = true
 	}
-	r.called = r.called || answer.Status != rail.Unknown
+	r.answered = r.answered || answer.Status != rail.Unknown
 	if answer.Held != (rail.Particulars{}) {
 		r.held = answer.Held
 	}
@@ -245,7 +245,7 @@ func (r *rowRun) incomparable() models.RowResult {
 // unsettled returns the result of a row that stays open.
 func (r *rowRun) unsettled() models.RowResult {
 	return models.RowResult{
-		Index: r.row.Index, RailKey: r.row.RailKey, Calls: r.calls(), Called: r.called, Confirming: r.row.Settled,
+		Index: r.row.Index, RailKey: r.row.RailKey, Calls: r.calls(), Answered: r.answered, Confirming: r.row.Settled,
 	}
 }
 

@@ -171,14 +171,14 @@ func TestDecisions(t *testing.T) {
 			if call != callNone {
 				t.Fatalf("unexpected call: %s", call)
 			}
-			ignored := cmpopts.IgnoreFields(models.RowResult{}, "FromRail", "Called", "Confirming")
+			ignored := cmpopts.IgnoreFields(models.RowResult{}, "FromRail", "Answered", "Confirming")
 			if diff := cmp.Diff(tt.want, got, ignored); diff != "" {
 				t.Errorf("result (-want +got):\n%s", diff)
 			}
 			n := len(tt.exchanges)
 			answered := n > 0 && tt.exchanges[n-1].answer.Status != rail.Unknown
-			if got.Confirming != row.row.Settled || n < 2 && got.Called != answered {
-				t.Errorf("confirming or called is wrong: %+v", got)
+			if got.Confirming != row.row.Settled || n < 2 && got.Answered != answered {
+				t.Errorf("confirming or answered is wrong: %+v", got)
 			}
 		})
 	}

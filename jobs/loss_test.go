@@ -77,7 +77,7 @@ func TestLossOfAPartOfARun(t *testing.T) {
 			Currency: chunk.Currency,
 		})
 		result := models.RowResult{
-			Index: row, RailKey: b.key(row), Outcome: models.OutcomeSucceeded, FromRail: true, Called: true,
+			Index: row, RailKey: b.key(row), Outcome: models.OutcomeSucceeded, FromRail: true, Answered: true,
 		}
 		if _, err := b.store.FinishRows(t.Context(), chunk, []models.RowResult{result}, chunk.Open-row); err != nil {
 			t.Fatal(err)

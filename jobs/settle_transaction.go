@@ -234,7 +234,7 @@ const (
 // transaction whose outcome the rail cannot tell stays pending until an operator decides.
 func (s *settlement) resultOf(ctx context.Context, row *rowRun, r models.RowResult) models.TransactionResult {
 	result := models.TransactionResult{
-		Release: r.Release, Calls: r.Calls, FromRail: r.FromRail, Called: r.Called, Alert: r.Alert,
+		Release: r.Release, Calls: r.Calls, FromRail: r.FromRail, Answered: r.Answered, Alert: r.Alert,
 		Found: models.FoundPayment{AgreementID: row.row.Account.AgreementID, Charge: row.row.Amount},
 	}
 	switch r.Outcome {

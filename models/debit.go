@@ -68,9 +68,9 @@ type ClaimedRow struct {
 	InDoubt bool
 	// Settled says that the row is settled as unconfirmed: the rail's answer corrects it.
 	Settled bool
-	// Called says that a debit call of the row was made before this claim. If InDoubt is set,
-	// Called may be false although one call was made.
-	Called bool
+	// CalledBefore says that a debit call of the row was made before this claim. If InDoubt is set,
+	// it may be false although one call was made.
+	CalledBefore bool
 	// Forgotten says that RailMemory has passed since the last call: "never seen" proves nothing.
 	Forgotten bool
 	// Deferrals is the number of tries so far without a final answer.
@@ -113,8 +113,8 @@ type RowResult struct {
 	// holds even if the database has lost commits since the claim.
 	FromRail bool
 	Release  bool
-	// Called says that the rail answered a call about the key.
-	Called bool
+	// Answered says that the rail answered a call about the key.
+	Answered bool
 	// Confirming says that the row was settled as unconfirmed when it was claimed.
 	Confirming bool
 	// Alert is the kind of alert that the result raises; "" for none.

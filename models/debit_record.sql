@@ -16,7 +16,7 @@
 --   :releases                      nothing was debited, and the row may be tried again
 --   :retry_after                   delay until the next attempt, in milliseconds
 --   :calls                         correction of the count of debit calls
---   :called                        the rail answered a call
+--   :answered                      the rail answered a call
 --   :confirming                    the row was settled when it was claimed
 --   :alerts                        kind of alert, or ''
 --   :keys                          rail key
@@ -31,14 +31,14 @@ WITH fence AS MATERIALIZED (
     FROM batches b WHERE b.site_id = :site AND b.id = :batch FOR UPDATE
 ), v AS MATERIALIZED (
     -- The results that count. MATERIALIZED makes the join with the rows a hash join.
-    SELECT v.i, v.calls, v.called, v.confirming, v.alert, v.key,
+    SELECT v.i, v.calls, v.answered, v.confirming, v.alert, v.key,
            CASE WHEN v.from_rail OR b.same_epoch THEN nullif(v.o, '')::row_outcome END AS outcome,
            v.release AND b.same_epoch AS release, v.release AND b.same_epoch AND b.cancelled AND b.certain AS cancels,
            CASE WHEN v.from_rail OR b.same_epoch THEN v.retry_after ELSE 0 END AS retry_after
     FROM b, unnest(:indexes::int[], :outcomes::text[], :from_rail::bool[], :releases::bool[],
-                   :retry_after::bigint[], :calls::int[], :called::bool[], :confirming::bool[],
+                   :retry_after::bigint[], :calls::int[], :answered::bool[], :confirming::bool[],
                    :alerts::text[], :keys::text[])
-        AS v (i, o, from_rail, release, retry_after, calls, called, confirming, alert, key)
+        AS v (i, o, from_rail, release, retry_after, calls, answered, confirming, alert, key)
 ), r AS (
     UPDATE batch_rows r SET
         attempts = r.attempts + v.calls,
@@ -55,7 +55,7 @@ WITH fence AS MATERIALIZED (
         settled_at = CASE WHEN r.state = 'settled' THEN r.settled_at
                           WHEN v.outcome IS NOT NULL OR v.cancels THEN b.now END,
         in_doubt = v.outcome IS NULL AND (r.state = 'settled' OR NOT v.release),
-        called_at = CASE WHEN v.called THEN greatest(r.called_at, :claimed_at) ELSE r.called_at END,
+        called_at = CASE WHEN v.answered THEN greatest(r.called_at, :claimed_at) ELSE r.called_at END,
         next_attempt_at = CASE WHEN v.outcome IS NULL AND NOT v.cancels THEN b.now + v.retry_after END,
         lease_token = NULL, lease_until = NULL
     FROM v, b

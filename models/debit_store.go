@@ -171,8 +171,8 @@ func (s *Store) chunkOf(r *claimedRow) (Chunk, error) {
 		}
 		c.Rows[i] = ClaimedRow{
 			Index: int(r.RowIndex[i]), CustomerReference: r.CustomerReference[i], RailKey: key.Row(r.RowReference[i]),
-			Amount: Amount(r.Amount[i]), InDoubt: r.InDoubt[i], Settled: r.Settled[i], Called: r.CalledBefore[i],
-			Forgotten: r.Forgotten[i], Deferrals: int(r.Deferrals[i]), Account: account,
+			Amount: Amount(r.Amount[i]), InDoubt: r.InDoubt[i], Settled: r.Settled[i],
+			CalledBefore: r.CalledBefore[i], Forgotten: r.Forgotten[i], Deferrals: int(r.Deferrals[i]), Account: account,
 		}
 	}
 	slices.SortFunc(c.Rows, func(a, b ClaimedRow) int { return a.Index - b.Index })
@@ -270,7 +270,7 @@ func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, re
 		"site": c.SiteID, "batch": c.BatchID, "lease": c.Lease, "epoch": c.Epoch, "claimed_at": c.ClaimedAt,
 		"rail_memory": RailMemory.Milliseconds(), "task": c.Task, "remaining": max(remaining, 1),
 		"indexes": v.index, "outcomes": v.outcome, "from_rail": v.fromRail, "releases": v.release,
-		"retry_after": v.retryAfter, "calls": v.calls, "called": v.called, "confirming": v.confirming, "alerts": v.alert,
+		"retry_after": v.retryAfter, "calls": v.calls, "answered": v.answered, "confirming": v.confirming, "alerts": v.alert,
 		"keys": v.key,
 	})
 	if err != nil {
@@ -287,10 +287,10 @@ func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, re
 
 // resultColumns are results ordered by row, one array a column.
 type resultColumns struct {
-	index, calls                          []int32
-	outcome, alert, key                   []string
-	fromRail, release, called, confirming []bool
-	retryAfter                            []int64
+	index, calls                            []int32
+	outcome, alert, key                     []string
+	fromRail, release, answered, confirming []bool
+	retryAfter                              []int64
 }
 
 func resultColumnsOf(results []RowResult) resultColumns {
@@ -301,7 +301,7 @@ func resultColumnsOf(results []RowResult) resultColumns {
 		v.calls = append(v.calls, int32(r.Calls)) //nolint:gosec // −1, 0 or 1
 		v.outcome, v.alert, v.key = append(v.outcome, string(r.Outcome)), append(v.alert, r.Alert), append(v.key, r.RailKey)
 		v.fromRail, v.release = append(v.fromRail, r.FromRail), append(v.release, r.Release)
-		v.called, v.confirming = append(v.called, r.Called), append(v.confirming, r.Confirming)
+		v.answered, v.confirming = append(v.answered, r.Answered), append(v.confirming, r.Confirming)
 		v.retryAfter = append(v.retryAfter, r.RetryAfter.Milliseconds())
 	}
 	return v

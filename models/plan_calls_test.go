@@ -215,8 +215,8 @@ func (p *planned) runBatches() {
 	key := func(i int) string { return chunk.Rows[i].RailKey }
 	p.call("FinishRows", func(ctx context.Context) error {
 		return only(s.FinishRows(ctx, chunk, []models.RowResult{
-			{Index: 0, RailKey: key(0), Outcome: models.OutcomeSucceeded, FromRail: true, Called: true},
-			{Index: 1, RailKey: key(1), Outcome: models.OutcomeInsufficientFunds, FromRail: true, Called: true},
+			{Index: 0, RailKey: key(0), Outcome: models.OutcomeSucceeded, FromRail: true, Answered: true},
+			{Index: 1, RailKey: key(1), Outcome: models.OutcomeInsufficientFunds, FromRail: true, Answered: true},
 			{Index: 2, RailKey: key(2), RetryAfter: time.Hour, Alert: models.AlertRailConflict},
 		}, 3))
 	})

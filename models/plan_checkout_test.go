@@ -53,7 +53,7 @@ func (p *planned) runPayments() {
 	p.call("ParkTransaction", func(ctx context.Context) error { return s.ParkTransaction(ctx, started.Task) })
 	p.call("FinishTransaction", func(ctx context.Context) error {
 		return only(s.FinishTransaction(ctx, claimed, models.TransactionResult{Status: models.TransactionSettled,
-			FromRail: true, Called: true}))
+			FromRail: true, Answered: true}))
 	})
 	undecided := modelstest.Intent(p.t, s, p.site.ID, 100)
 	modelstest.Pay(p.t, s, undecided, party)

@@ -56,7 +56,7 @@ type TransactionResult struct {
 	// Found is a payment that the rail made and the database lost, of a closing payment intent.
 	Found      FoundPayment
 	Release    bool
-	Called     bool          // the rail answered a call about the key
+	Answered   bool          // the rail answered a call about the key
 	Alert      string        // the kind of alert that the result raises; "" for none
 	RetryAfter time.Duration // until it is due again, if it is not final
 	Calls      int           // correction of the count of debit calls; see RowResult.Calls

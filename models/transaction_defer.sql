@@ -4,7 +4,7 @@
 --   :site, :intent, :task, :lease, :key   the payment intent, its task, lease token and rail key
 --   :release                              nothing was debited
 --   :calls                                correction of the count of debit calls
---   :called                               the rail answered a call
+--   :answered                             the rail answered a call
 --   :retry_after                          delay until the next attempt, in milliseconds
 --   :claimed_at, :epoch                   service time and epoch of the claim
 --   :alert                                kind of alert, or ''
@@ -14,7 +14,7 @@ WITH fence AS MATERIALIZED (
 ), p AS (
     UPDATE payment_intents p SET in_doubt = NOT (:release AND f.epoch = :epoch), deferrals = p.deferrals + 1,
         attempts = p.attempts + :calls,
-        called_at = CASE WHEN :called THEN greatest(p.called_at, :claimed_at) ELSE p.called_at END,
+        called_at = CASE WHEN :answered THEN greatest(p.called_at, :claimed_at) ELSE p.called_at END,
         next_attempt_at = f.now + :retry_after, lease_token = NULL, lease_until = NULL
     FROM fence f
     WHERE p.site_id = :site AND p.id = :intent AND p.state = 'pending' AND p.lease_token = :lease

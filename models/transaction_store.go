@@ -201,7 +201,7 @@ func (s *Store) FinishTransaction(
 	if r.Status == "" {
 		_, err := s.pg.Run(ctx, deferTransactionSQL, postgres.Args{
 			"site": t.SiteID, "intent": t.IntentID, "task": t.Task, "lease": t.Lease, "key": key, "release": r.Release,
-			"calls": r.Calls, "called": r.Called, "retry_after": r.RetryAfter.Milliseconds(), "claimed_at": t.ClaimedAt,
+			"calls": r.Calls, "answered": r.Answered, "retry_after": r.RetryAfter.Milliseconds(), "claimed_at": t.ClaimedAt,
 			"epoch": t.Epoch, "alert": r.Alert, "answer_within": AnswerWithin.Milliseconds(),
 			"rail_memory": RailMemory.Milliseconds(),
 		})
