@@ -348,6 +348,6 @@ func (run *chunkRun) record(ctx context.Context) error {
 	return nil
 }
 
-func (run *chunkRun) finishRows(ctx context.Context) ([]models.Settled, error) {
+func (run *chunkRun) finishRows(ctx context.Context) ([]models.SettledRow, error) {
 	return run.job.Store.FinishRows(ctx, run.chunk, run.results, run.chunk.Open-run.closed)
 }

@@ -126,8 +126,8 @@ type RowResult struct {
 	Calls int
 }
 
-// Settled is a row that FinishRows has settled or corrected.
-type Settled struct {
+// SettledRow is a row that FinishRows has settled or corrected.
+type SettledRow struct {
 	Index     int
 	Outcome   RowOutcome
 	Corrected bool // the row was settled before with another outcome

@@ -261,7 +261,7 @@ func (s *Store) eligibilities(
 // the worker no longer holds, except for successes, which it never drops. If the database's epoch
 // has changed since the claim, it drops results without FromRail. It returns the rows that it
 // settled or corrected.
-func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, remaining int) ([]Settled, error) {
+func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, remaining int) ([]SettledRow, error) {
 	if len(results) == 0 {
 		return nil, nil
 	}
@@ -276,10 +276,10 @@ func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, re
 	if err != nil {
 		return nil, err
 	}
-	var closed settledRow
+	var closed closedRows
 	err = s.pg.Native(ctx, func(conn *pgx.Conn) error {
 		rows, _ := conn.Query(ctx, recordRowsSQL.Text(), args...) // CollectExactlyOneRow returns its error
-		closed, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[settledRow])
+		closed, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[closedRows])
 		return err
 	})
 	return closed.settled(), wrap("finish rows", err)
@@ -307,17 +307,17 @@ func resultColumnsOf(results []RowResult) resultColumns {
 	return v
 }
 
-// settledRow is the one row of recordRowsSQL: one array for each column of the rows that it closed.
-type settledRow struct {
+// closedRows is the one row of recordRowsSQL: one array for each column of the rows that it closed.
+type closedRows struct {
 	Indexes     []int32
 	Outcomes    []RowOutcome
 	Corrections []bool
 }
 
-func (r *settledRow) settled() []Settled {
-	settled := make([]Settled, len(r.Indexes))
+func (r *closedRows) settled() []SettledRow {
+	settled := make([]SettledRow, len(r.Indexes))
 	for i := range settled {
-		settled[i] = Settled{Index: int(r.Indexes[i]), Outcome: r.Outcomes[i], Corrected: r.Corrections[i]}
+		settled[i] = SettledRow{Index: int(r.Indexes[i]), Outcome: r.Outcomes[i], Corrected: r.Corrections[i]}
 	}
 	return settled
 }

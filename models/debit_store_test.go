@@ -22,7 +22,7 @@ func claim(t testing.TB, store *models.Store, task models.TaskID) models.Chunk {
 	return chunk
 }
 
-func finish(t testing.TB, store *models.Store, chunk models.Chunk, results ...models.RowResult) []models.Settled {
+func finish(t testing.TB, store *models.Store, chunk models.Chunk, results ...models.RowResult) []models.SettledRow {
 	t.Helper()
 	key := models.NewBatchKey(chunk.SiteID, chunk.BatchReference, chunk.Generation)
 	for i := range results {
