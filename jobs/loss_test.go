@@ -154,7 +154,7 @@ func TestLossOfABatchThatIsSubmittedDifferently(t *testing.T) {
 		t.Errorf("decided: %s, %v", outcome, err)
 	}
 	_, err = b.store.DecideRow(t.Context(), b.site.ID, "batch", "row-0", models.DecidedDebited)
-	if !errors.Is(err, models.ErrNotUndecided) {
+	if !errors.Is(err, models.ErrNoDecisionNeeded) {
 		t.Errorf("decided twice: %v", err)
 	}
 	b.wantAlert("", "")
@@ -368,7 +368,7 @@ func TestLossOfAPaymentThatAnotherCustomerRepeats(t *testing.T) {
 	}
 	b.want("Settled")
 	_, _, err = b.store.DecidePayment(t.Context(), b.intent.ID, models.DecidedDebited)
-	if !errors.Is(err, models.ErrNotUndecided) {
+	if !errors.Is(err, models.ErrNoDecisionNeeded) {
 		t.Errorf("decided twice: %v", err)
 	}
 }

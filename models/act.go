@@ -212,7 +212,7 @@ var refusals = []struct {
 	{ErrAddresses, "invalidAddresses"},
 	{ErrTooManySecrets, "tooManySecrets"},
 	{ErrKeyRotating, "keyRotating"},
-	{ErrNotUndecided, "noDecisionNeeded"},
+	{ErrNoDecisionNeeded, "noDecisionNeeded"},
 	{ErrNothingHeld, "nothingHeld"},
 	{ErrInDoubt, "inDoubt"},
 	{ErrCustomerInUse, "customerInUse"},

@@ -27,9 +27,9 @@ RETURNING p.site_id, p.organisation_id, p.closing_as, p.amount, coalesce(p.amoun
 	intentExistsSQL = postgres.SQL(`SELECT EXISTS (SELECT FROM payment_intents WHERE id = :intent)`)
 )
 
-// ErrNotUndecided says that a row or payment has an outcome, or that a worker is asking the rail
+// ErrNoDecisionNeeded says that a row or payment has an outcome, or that a worker is asking the rail
 // for it.
-var ErrNotUndecided = errors.New("models: no decision is needed")
+var ErrNoDecisionNeeded = errors.New("models: no decision is needed")
 
 // RowRailKey returns the rail key of a row. ErrNotFound: the Site has no such batch, or the batch
 // no such row.
@@ -45,7 +45,7 @@ func (s *Store) RowRailKey(ctx context.Context, site SiteID, batchReference, row
 }
 
 // DecideRow corrects an unconfirmed row by an operator's decision, posts the ledger entry of a
-// debit, and closes the row's alert. Errors: ErrNotFound; ErrNotUndecided if the row is not
+// debit, and closes the row's alert. Errors: ErrNotFound; ErrNoDecisionNeeded if the row is not
 // unconfirmed, or already corrected.
 func (s *Store) DecideRow(
 	ctx context.Context, site SiteID, batchReference, rowReference string, decision DebitDecision,
@@ -65,14 +65,14 @@ func (s *Store) DecideRow(
 		}, &outcome)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
-		err = ErrNotUndecided
+		err = ErrNoDecisionNeeded
 	}
 	return outcome, wrap("decide row", err)
 }
 
 // DecidePayment ends a pending payment by an operator's decision, with its event and, for a debit,
 // its ledger entry. It returns the task that notifies the partner (zero: none). Errors:
-// ErrNotFound; ErrNotUndecided if the payment intent is not pending, or a worker is asking the
+// ErrNotFound; ErrNoDecisionNeeded if the payment intent is not pending, or a worker is asking the
 // rail.
 func (s *Store) DecidePayment(
 	ctx context.Context, id PaymentIntentID, decision DebitDecision,
@@ -119,5 +119,5 @@ func (s *Store) whyUndecidable(ctx context.Context, id PaymentIntentID) error {
 	if !exists {
 		return ErrNotFound
 	}
-	return ErrNotUndecided
+	return ErrNoDecisionNeeded
 }

@@ -229,7 +229,7 @@ func (p *planned) runBatches() {
 	})
 	p.call("DecideRow", func(ctx context.Context) error {
 		return expect(only(s.DecideRow(ctx, p.site.ID, p.name("batch"), "row-0", models.DecidedDebited)),
-			models.ErrNotUndecided)
+			models.ErrNoDecisionNeeded)
 	})
 	p.call("ListMovements", func(ctx context.Context) error {
 		return only(s.ListMovements(ctx, models.MovementQuery{SiteID: p.site.ID, Direction: models.Forward, Limit: 10}))

@@ -87,7 +87,7 @@ func (p *program) decideRowCommand() *cobra.Command {
 		"Correct an unconfirmed row according to the gateway's records",
 		func(ctx context.Context, store *models.Store, site models.SiteID, args []string) error {
 			outcome, err := store.DecideRow(ctx, site, args[1], args[2], decision())
-			if errors.Is(err, models.ErrNotUndecided) {
+			if errors.Is(err, models.ErrNoDecisionNeeded) {
 				return explain(err, "the row is not unconfirmed, or it has already been corrected")
 			}
 			if err == nil {
@@ -104,7 +104,7 @@ func (p *program) decidePaymentCommand() *cobra.Command {
 	cmd := idCommand(p, "decide-payment PAYMENT_INTENT", "End a pending payment according to the gateway's records",
 		func(ctx context.Context, store *models.Store, id models.PaymentIntentID, _ []string) error {
 			status, _, err := store.DecidePayment(ctx, id, decision())
-			if errors.Is(err, models.ErrNotUndecided) {
+			if errors.Is(err, models.ErrNoDecisionNeeded) {
 				return explain(err, "the payment is not pending, or a worker is asking the rail about it")
 			}
 			if err == nil {
