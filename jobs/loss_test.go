@@ -149,6 +149,9 @@ func TestLossOfABatchThatIsSubmittedDifferently(t *testing.T) {
 	b.run()
 	b.want("unconfirmed")
 	b.wantAlert(models.AlertRailConflict, b.key(0))
+	if _, err := b.store.DecideRow(t.Context(), b.site.ID, "batch", "row-0", ""); err == nil {
+		t.Error("no decision counts as one")
+	}
 	outcome, err := b.store.DecideRow(t.Context(), b.site.ID, "batch", "row-0", models.DecidedNotDebited)
 	if err != nil || outcome != models.OutcomeTimedOut {
 		t.Errorf("decided: %s, %v", outcome, err)

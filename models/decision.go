@@ -1,18 +1,20 @@
 package models
 
-// DebitDecision is an operator's decision on a debit whose outcome the rail cannot tell.
-type DebitDecision bool
+import "fmt"
 
-// The decisions. An operator bases them on the gateway's books or the bank's.
+// DebitDecision is an operator's decision on a debit whose outcome the rail cannot tell.
+type DebitDecision string
+
+// The decisions, as in the audit log. An operator bases them on the gateway's books or the bank's.
 const (
-	DecidedDebited    DebitDecision = true  // the customer's account was debited, once
-	DecidedNotDebited DebitDecision = false // nothing was debited, and the key will never be debited
+	DecidedDebited    DebitDecision = "debited"    // the customer's account was debited, once
+	DecidedNotDebited DebitDecision = "notDebited" // nothing was debited, and the key will never be debited
 )
 
-// String returns the decision's name in the audit log.
-func (d DebitDecision) String() string {
-	if d == DecidedDebited {
-		return "debited"
+// debited reports whether the debit was made. Any other value than the two decisions is an error.
+func (d DebitDecision) debited() (bool, error) {
+	if d != DecidedDebited && d != DecidedNotDebited {
+		return false, fmt.Errorf("models: %q is neither %q nor %q", d, DecidedDebited, DecidedNotDebited)
 	}
-	return "notDebited"
+	return d == DecidedDebited, nil
 }

@@ -27,8 +27,8 @@ RETURNING p.site_id, p.organisation_id, p.closing_as, p.amount, coalesce(p.amoun
 	intentExistsSQL = postgres.SQL(`SELECT EXISTS (SELECT FROM payment_intents WHERE id = :intent)`)
 )
 
-// ErrNoDecisionNeeded says that a row or payment has an outcome, or that a worker is asking the rail
-// for it.
+// ErrNoDecisionNeeded says that a row or payment has an outcome, or that a worker is asking the
+// rail for it.
 var ErrNoDecisionNeeded = errors.New("models: no decision is needed")
 
 // RowRailKey returns the rail key of a row. ErrNotFound: the Site has no such batch, or the batch
@@ -51,7 +51,11 @@ func (s *Store) DecideRow(
 	ctx context.Context, site SiteID, batchReference, rowReference string, decision DebitDecision,
 ) (RowOutcome, error) {
 	actFrom(ctx).about(SubjectBatchRow, "").in(OrganisationID{}, site).with("batchReference", batchReference).
-		with("rowReference", rowReference).with("decision", decision.String())
+		with("rowReference", rowReference).with("decision", decision)
+	debited, err := decision.debited()
+	if err != nil {
+		return "", err
+	}
 	key, err := s.RowRailKey(ctx, site, batchReference, rowReference)
 	if err != nil {
 		return "", err
@@ -60,7 +64,7 @@ func (s *Store) DecideRow(
 	var outcome RowOutcome
 	err = s.act(ctx, func(tx postgres.Tx) error {
 		return tx.Get(ctx, decideRowSQL, postgres.Args{
-			"site": site, "batch_reference": batchReference, "row_reference": rowReference, "debited": bool(decision),
+			"site": site, "batch_reference": batchReference, "row_reference": rowReference, "debited": debited,
 			"key": key,
 		}, &outcome)
 	})
@@ -84,8 +88,12 @@ func (s *Store) DecidePayment(
 		Amount, Charge Amount
 	}
 	lease, act := NewLeaseToken(), actFrom(ctx)
-	act.about(SubjectPaymentIntent, id.String()).with("decision", decision.String())
-	err := s.pg.Get(ctx, leasePaymentSQL, postgres.Args{
+	act.about(SubjectPaymentIntent, id.String()).with("decision", decision)
+	debited, err := decision.debited()
+	if err != nil {
+		return "", TaskID{}, err
+	}
+	err = s.pg.Get(ctx, leasePaymentSQL, postgres.Args{
 		"intent": id, "lease": lease, "row_lease": RowLease.Milliseconds(),
 	}, &leased)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -101,7 +109,7 @@ func (s *Store) DecidePayment(
 	}
 	result := TransactionResult{Status: TransactionFailed, FromRail: true, Found: FoundPayment{Charge: t.Charge}}
 	switch {
-	case bool(decision):
+	case debited:
 		result.Status = TransactionSettled
 	case t.ClosingAs != "":
 		result.Status = t.ClosingAs

@@ -78,7 +78,15 @@ func decisionFlags(cmd *cobra.Command) func() models.DebitDecision {
 		"nothing was debited, and nothing will be debited under the key")
 	cmd.MarkFlagsMutuallyExclusive("debited", "not-debited")
 	cmd.MarkFlagsOneRequired("debited", "not-debited")
-	return func() models.DebitDecision { return models.DebitDecision(debited) }
+	return func() models.DebitDecision {
+		switch {
+		case debited:
+			return models.DecidedDebited
+		case notDebited:
+			return models.DecidedNotDebited
+		}
+		return "" // as for --debited=false, which is no decision
+	}
 }
 
 func (p *program) decideRowCommand() *cobra.Command {

@@ -42,6 +42,7 @@ func TestAdminRestoresAndDecides(t *testing.T) {
 	if _, err := store.CloseOverdueBatch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	a.fails("debit", "decide", site.ID.String(), "2026/11 #7", "row-0", "--debited=false") // decides nothing
 	out := a.run("debit", "decide", site.ID.String(), "2026/11 #7", "row-0", "--debited")
 	if !strings.Contains(out, "succeeded") {
 		t.Errorf("decided: %s", out)
