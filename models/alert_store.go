@@ -8,16 +8,18 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// The kinds of alerts that workers raise. Each needs a decision that the service cannot take. See
-// AlertKinds.
+// Kinds of alerts. Each needs a decision that the service cannot take. AlertKinds explains them,
+// and names those that only statements raise.
 const (
-	AlertRailConflict    = "railConflict"
-	AlertRailForgot      = "railForgot"
-	AlertPartyUnreadable = "partyUnreadable"
-
-	// AlertReconciliationGap: the rail has dropped debits before they were compared with the
-	// ledger.
+	AlertRailConflict      = "railConflict"
+	AlertRailForgot        = "railForgot"
+	AlertPartyUnreadable   = "partyUnreadable"
 	AlertReconciliationGap = "reconciliationGap"
+	AlertAuditViolation    = "auditViolation"
+
+	alertEndpointDisabled  = "webhookEndpointDisabled"
+	alertWebhookFailed     = "webhookFailed"
+	alertPartitionsMissing = "partitionsMissing"
 )
 
 // AlertKinds are all kinds of alerts.
@@ -32,13 +34,12 @@ var AlertKinds = []string{
 	alertEndpointDisabled, // the endpoint answered only 410 for 24 hours; subject: organisation and Site
 	alertWebhookFailed,    // no attempt is left; subject: the event
 
-	// What the comparison of ledger and rail finds; subject: the rail key, or the time of a gap.
+	// What the comparison of ledger and rail finds; subject: the rail key.
 	string(DifferenceUnknown), string(DifferenceUnrecorded), string(DifferenceDenied), string(DifferenceParticulars),
-	AlertReconciliationGap,
 
+	AlertReconciliationGap, // the rail has dropped debits before they were compared; subject: the time
 	alertPartitionsMissing, // no partition is ready for new ids; subject: the table
-
-	AlertAuditViolation, // subject: the invariant and what breaks it
+	AlertAuditViolation,    // an audit found a broken invariant; subject: the invariant and what breaks it
 }
 
 // Alert is a condition that needs an operator's attention.
@@ -115,4 +116,51 @@ func (s *Store) changeAlert(ctx context.Context, change postgres.Statement, args
 		}
 		return err
 	})
+}
+
+var (
+	closeAlertsSQL = postgres.SQL(`
+UPDATE alerts SET closed_at = svc_now() WHERE kind = :kind AND subject = ANY (:subjects::text[]) AND closed_at IS NULL`)
+
+	raiseAlertsSQL = postgres.SQL(`
+SELECT raise_alert(a.kind, a.subject, a.organisation, nullif(a.site, '00000000-0000-0000-0000-000000000000'), a.detail,
+                   a.trace)
+FROM unnest(:kinds::text[], :subjects::text[], :organisations::uuid[], :sites::uuid[], :details::text[],
+    :traces::text[]) AS a (kind, subject, organisation, site, detail, trace)`)
+)
+
+// closeAlerts closes the open alerts of a kind about subjects.
+func closeAlerts(ctx context.Context, tx postgres.Tx, kind string, subjects ...string) error {
+	if len(subjects) == 0 {
+		return nil
+	}
+	_, err := tx.Run(ctx, closeAlertsSQL, postgres.Args{"kind": kind, "subjects": subjects})
+	return err
+}
+
+// alert is an alert to raise.
+type alert struct {
+	kind, subject, detail string
+	organisation          OrganisationID
+	site                  SiteID
+	trace                 TraceID
+}
+
+// raiseAlerts opens alerts, or updates those that are open.
+func raiseAlerts(ctx context.Context, tx postgres.Tx, alerts []alert) error {
+	if len(alerts) == 0 {
+		return nil
+	}
+	n := len(alerts)
+	kinds, subjects, details, traces := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	organisations, sites := make([]OrganisationID, n), make([]SiteID, n)
+	for i, a := range alerts {
+		kinds[i], subjects[i], details[i], traces[i] = a.kind, a.subject, a.detail, string(a.trace)
+		organisations[i], sites[i] = a.organisation, a.site
+	}
+	_, err := tx.Run(ctx, raiseAlertsSQL, postgres.Args{
+		"kinds": kinds, "subjects": subjects, "organisations": organisations, "sites": sites, "details": details,
+		"traces": traces,
+	})
+	return err
 }

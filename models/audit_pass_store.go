@@ -7,9 +7,6 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// AlertAuditViolation is the kind of alert about a broken invariant that the recurring audit found.
-const AlertAuditViolation = "auditViolation"
-
 // AuditPass is the progress of the recurring audit. A pass checks the time from the oldest kept
 // batch to now, in windows of service time.
 type AuditPass struct {

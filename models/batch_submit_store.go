@@ -188,11 +188,3 @@ func dropBatch(ctx context.Context, tx postgres.Tx, site SiteID, batch BatchID) 
 	_, err := tx.Run(ctx, dropBatchSQL, postgres.Args{"site": site, "batch": batch})
 	return err
 }
-
-// wrap adds the operation's name to an error. A nil error stays nil.
-func wrap(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("models: %s: %w", what, err)
-}

@@ -29,7 +29,10 @@ SELECT NOT f.certain
     OR EXISTS (SELECT FROM batch_rows WHERE state = 'inProgress' OR in_doubt OR state = 'pending' AND attempts > 0)
     OR EXISTS (SELECT FROM payment_intents WHERE state = 'pending' OR in_doubt)
 FROM locked, current_epoch(:rail_memory) f`)
-	replaceRailSQL = postgres.SQL(`UPDATE deployment SET rail = :rail, rail_id = :rail_id`)
+	replaceRailSQL           = postgres.SQL(`UPDATE deployment SET rail = :rail, rail_id = :rail_id`)
+	restartReconciliationSQL = postgres.SQL(`
+WITH gone AS (DELETE FROM reconciliation_differences)
+UPDATE reconciliation SET compared_to = now, since = now FROM (SELECT now FROM service_now) AS clock`)
 )
 
 // Deployment returns the database's deployment; ErrNotFound before the first process has joined.

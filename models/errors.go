@@ -1,8 +1,11 @@
 package models
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"partnerbilling/models/postgres"
 )
@@ -47,3 +50,28 @@ type FieldError struct {
 }
 
 func (e *FieldError) Error() string { return fmt.Sprintf("models: %s %s", e.Field, e.Message) }
+
+// wrap adds the operation's name to an error. A nil error stays nil.
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("models: %s: %w", what, err)
+}
+
+// notFound turns "no rows" into ErrNotFound, with the noun. Other errors pass unchanged.
+func notFound(err error, noun string) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return notFoundError(noun)
+	}
+	return err
+}
+
+// notFoundError returns ErrNotFound with the noun.
+func notFoundError(noun string) error { return fmt.Errorf("%s: %w", noun, ErrNotFound) }
+
+// isForeignKeyViolation reports whether a row refers to one that does not exist.
+func isForeignKeyViolation(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "23503"
+}

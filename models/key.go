@@ -109,6 +109,9 @@ func NewKeys(store *Store, ring *seal.Keyring) *Keys {
 	return &Keys{store: store, ring: ring, now: monotonic, loading: make(chan struct{}, 1)}
 }
 
+// Keyring returns the ring that opens the keys.
+func (k *Keys) Keyring() *seal.Keyring { return k.ring }
+
 // Ensure creates missing keys, once across all processes, and reads all keys. Every process calls
 // it at start. seal.ErrOpen: the master keys cannot open a stored key.
 func (k *Keys) Ensure(ctx context.Context) error {

@@ -2,11 +2,9 @@ package models
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/uptrace/bun"
 
 	"partnerbilling/models/postgres"
@@ -94,19 +92,4 @@ func (s *Store) Organisations(ctx context.Context) ([]Organisation, error) {
 		all[i] = rows[i].organisation()
 	}
 	return all, err
-}
-
-// notFound turns "no rows" into ErrNotFound, with the noun. Other errors pass unchanged.
-func notFound(err error, noun string) error {
-	if errors.Is(err, sql.ErrNoRows) {
-		return notFoundError(noun)
-	}
-	return err
-}
-
-func notFoundError(noun string) error { return fmt.Errorf("%s: %w", noun, ErrNotFound) }
-
-func isForeignKeyViolation(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "23503"
 }

@@ -11,8 +11,6 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-const alertPartitionsMissing = "partitionsMissing"
-
 var (
 	//go:embed partition_missing.sql
 	missingPartitionsText string

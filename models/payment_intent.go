@@ -45,6 +45,9 @@ type PaymentIntent struct {
 	Transaction    Transaction `bun:"embed:"` // zero until a customer begins to pay
 }
 
+// NewPaymentIntentID returns a new id.
+func NewPaymentIntentID() PaymentIntentID { return NewID[intentNoun]() }
+
 // LineItem is one line of a purchase. It describes the goods and bounds the line's discounts. Its
 // JSON is the wire form, and the stored form.
 type LineItem struct {

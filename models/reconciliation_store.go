@@ -51,9 +51,6 @@ FROM reconciliation_differences
 WHERE next_check_at <= svc_now() AND (kind IN ('inFlight', 'railDebitUnknown', 'railDebitUnrecorded')
       OR coalesce(debited_at, found_at) > svc_now() - :rail_memory)
 ORDER BY next_check_at LIMIT :limit`)
-	restartReconciliationSQL = postgres.SQL(`
-WITH gone AS (DELETE FROM reconciliation_differences)
-UPDATE reconciliation SET compared_to = now, since = now FROM (SELECT now FROM service_now) AS clock`)
 	dropDifferencesSQL = postgres.SQL(`
 DELETE FROM reconciliation_differences WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM reconciliation_differences WHERE found_at <= svc_now() - :age

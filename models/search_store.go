@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-	"github.com/uptrace/bun"
 
 	"partnerbilling/models/postgres"
 )
@@ -165,14 +164,4 @@ func (s *Store) searchSubjects(ctx context.Context, subjects []DebitSubject) (hi
 		hits = append(hits, hit)
 	}
 	return hits, nil
-}
-
-// AnySite returns a Site of any organisation, for operators; ErrNotFound if there is none.
-func (s *Store) AnySite(ctx context.Context, id SiteID) (Site, error) {
-	row := &siteRow{ID: id}
-	err := s.pg.Read(ctx, func(on bun.IDB) error { return on.NewSelect().Model(row).WherePK().Scan(ctx) })
-	if err != nil {
-		return Site{}, notFound(err, "site")
-	}
-	return row.site(), nil
 }

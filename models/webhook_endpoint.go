@@ -222,12 +222,6 @@ func (s *Store) DeleteWebhookEndpoint(ctx context.Context, organisation Organisa
 	return wrap("delete webhook endpoint", err)
 }
 
-// The kinds of alerts about webhooks.
-const (
-	alertEndpointDisabled = "webhookEndpointDisabled" // subject: organisation and Site
-	alertWebhookFailed    = "webhookFailed"           // subject: the event
-)
-
 // aboutEndpoint sets an endpoint as the act's subject.
 func (a *Act) aboutEndpoint(organisation OrganisationID, site SiteID) *Act {
 	name := "default"
@@ -252,49 +246,4 @@ func endpointName(organisation OrganisationID, site SiteID) string {
 		return organisation.String() + " default"
 	}
 	return organisation.String() + " " + site.String()
-}
-
-var (
-	closeAlertsSQL = postgres.SQL(`
-UPDATE alerts SET closed_at = svc_now() WHERE kind = :kind AND subject = ANY (:subjects::text[]) AND closed_at IS NULL`)
-
-	raiseAlertsSQL = postgres.SQL(`
-SELECT raise_alert(a.kind, a.subject, a.organisation, nullif(a.site, '00000000-0000-0000-0000-000000000000'), a.detail,
-                   a.trace)
-FROM unnest(:kinds::text[], :subjects::text[], :organisations::uuid[], :sites::uuid[], :details::text[],
-    :traces::text[]) AS a (kind, subject, organisation, site, detail, trace)`)
-)
-
-func closeAlerts(ctx context.Context, tx postgres.Tx, kind string, subjects ...string) error {
-	if len(subjects) == 0 {
-		return nil
-	}
-	_, err := tx.Run(ctx, closeAlertsSQL, postgres.Args{"kind": kind, "subjects": subjects})
-	return err
-}
-
-// alert is an alert to raise.
-type alert struct {
-	kind, subject, detail string
-	organisation          OrganisationID
-	site                  SiteID
-	trace                 TraceID
-}
-
-func raiseAlerts(ctx context.Context, tx postgres.Tx, alerts []alert) error {
-	if len(alerts) == 0 {
-		return nil
-	}
-	n := len(alerts)
-	kinds, subjects, details, traces := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
-	organisations, sites := make([]OrganisationID, n), make([]SiteID, n)
-	for i, a := range alerts {
-		kinds[i], subjects[i], details[i], traces[i] = a.kind, a.subject, a.detail, string(a.trace)
-		organisations[i], sites[i] = a.organisation, a.site
-	}
-	_, err := tx.Run(ctx, raiseAlertsSQL, postgres.Args{
-		"kinds": kinds, "subjects": subjects, "organisations": organisations, "sites": sites, "details": details,
-		"traces": traces,
-	})
-	return err
 }

@@ -102,9 +102,6 @@ type WebhookAttempt struct {
 // WebhookHeadLimit is the maximum number of bytes kept of an answer.
 const WebhookHeadLimit = 2 << 10
 
-// NewPaymentIntentID returns a new id.
-func NewPaymentIntentID() PaymentIntentID { return NewID[intentNoun]() }
-
 // NewWebhookEventID returns a new id that no stored event has.
 func NewWebhookEventID() WebhookEventID { return NewID[eventNoun]() }
 

@@ -325,6 +325,3 @@ func (s *Store) ResealWebhookSecrets(ctx context.Context, ring *seal.Keyring) (c
 	})
 	return changed, wrap("reseal webhook secrets", err)
 }
-
-// Keyring returns the ring that opens the keys.
-func (k *Keys) Keyring() *seal.Keyring { return k.ring }
