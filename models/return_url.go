@@ -2,32 +2,48 @@ package models
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"net/url"
 	"strings"
 )
 
-// MaxReturnURLLength is the maximum length of a return URL, in bytes.
-const MaxReturnURLLength = 2048
+// MaxURLLength is the maximum length of a return URL or of an endpoint's URL, in bytes.
+const MaxURLLength = 2048
 
-// errReturnURLForm is a fault of a return URL, worded for the partner.
-var errReturnURLForm = errors.New("must be an absolute URL in printable ASCII, of at most 2048 characters")
+// The faults of a URL, worded for the partner.
+var (
+	errURLForm     = fmt.Errorf("must be an absolute URL in printable ASCII, of at most %d characters", MaxURLLength)
+	errURLHTTPS    = errors.New("must be an https URL")
+	errURLScheme   = errors.New("must be an http or https URL")
+	errURLUserinfo = errors.New("must not carry a user name or password")
+	errURLHost     = errors.New("must name a host in letters, digits, hyphens and dots, or a plain IP address")
+)
 
-// CheckReturnURL checks the URL that leads a customer's browser back to the partner: https, in the
-// sandbox also http. Only the browser follows it, so any address is allowed.
-func CheckReturnURL(raw string, sandbox bool) error {
+// parseURL parses a URL of a partner: https, in the sandbox also http. It does not check the host.
+func parseURL(raw string, sandbox bool) (*url.URL, error) {
 	u, err := url.Parse(raw)
-	printable := strings.IndexFunc(raw, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"<>\^`+"`{|}", c) }) < 0
-	if err != nil || !printable || len(raw) > MaxReturnURLLength || u.Opaque != "" || u.Host == "" {
-		return errReturnURLForm
+	forbidden := func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("\"<>\\^`{|}", c) }
+	if err != nil || strings.ContainsFunc(raw, forbidden) || len(raw) > MaxURLLength || u.Opaque != "" || u.Host == "" {
+		return nil, errURLForm
 	}
 	switch {
 	case u.Scheme != "https" && !sandbox:
-		return errURLHTTPS
+		return nil, errURLHTTPS
 	case u.Scheme != "https" && u.Scheme != "http":
-		return errURLScheme
+		return nil, errURLScheme
 	case u.User != nil || strings.Contains(u.Host, "@"):
-		return errURLUserinfo
+		return nil, errURLUserinfo
+	}
+	return u, nil
+}
+
+// CheckReturnURL checks the URL that leads a customer's browser back to the partner. Only the
+// browser follows it, so any address is allowed.
+func CheckReturnURL(raw string, sandbox bool) error {
+	u, err := parseURL(raw, sandbox)
+	if err != nil {
+		return err
 	}
 	ip, err := netip.ParseAddr(u.Hostname())
 	isAddress := err == nil && ip.Zone() == "" && strings.HasPrefix(u.Host, "[") == ip.Is6()

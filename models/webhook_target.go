@@ -2,6 +2,7 @@ package models
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -11,19 +12,12 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// MaxWebhookURLLength is the longest URL of an endpoint, in bytes.
-const MaxWebhookURLLength = 2048
-
 // ErrWebhookAddress says that an address must not be dialled.
 var ErrWebhookAddress = errors.New("address not allowed")
 
-// The faults of an endpoint's URL, worded for the partner.
+// The faults of an endpoint's URL beside those of every URL, worded for the partner.
 var (
-	errURLForm     = errors.New("must be an absolute URL in printable ASCII, of at most 2048 characters, without a fragment")
-	errURLHTTPS    = errors.New("must be an https URL")
-	errURLScheme   = errors.New("must be an http or https URL")
-	errURLUserinfo = errors.New("must not carry a user name or password")
-	errURLHost     = errors.New("must name a host in letters, digits, hyphens and dots, or a plain IP address")
+	errURLFragment = fmt.Errorf("%w, without a fragment", errURLForm)
 	errURLPort     = errors.New("must have a port from 1 to 65535, or none")
 	errURLAddress  = errors.New("must not point to a private, local or reserved address or name")
 )
@@ -41,19 +35,12 @@ var publicOnly = ssrf.New(ssrf.WithAnyPort())
 // CheckURL checks an endpoint's URL at configuration. It does not resolve names: CheckAddr checks
 // the addresses at every dial.
 func (t WebhookTargets) CheckURL(raw string) error {
-	u, err := url.Parse(raw)
-	printable := strings.IndexFunc(raw, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"<>\^`+"`{|}", c) }) < 0
-	if err != nil || !printable || len(raw) > MaxWebhookURLLength || strings.Contains(raw, "#") || u.Opaque != "" ||
-		u.Host == "" {
-		return errURLForm
-	}
+	u, err := parseURL(raw, t.Sandbox)
 	switch {
-	case u.Scheme != "https" && !t.Sandbox:
-		return errURLHTTPS
-	case u.Scheme != "https" && u.Scheme != "http":
-		return errURLScheme
-	case u.User != nil || strings.Contains(u.Host, "@"):
-		return errURLUserinfo
+	case errors.Is(err, errURLForm) || strings.Contains(raw, "#"):
+		return errURLFragment
+	case err != nil:
+		return err
 	}
 	port := uint16(443)
 	if strings.HasSuffix(u.Host, ":") {

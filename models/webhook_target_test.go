@@ -110,7 +110,7 @@ func TestWebhookURLs(t *testing.T) {
 		"https://-example.com/":                       {false, false, false},
 		"https://example..com/":                       {false, false, false},
 		"https://" + strings.Repeat("a", 64) + ".com": {false, false, false},
-		"https://example.com/" + strings.Repeat("a", models.MaxWebhookURLLength): {false, false, false},
+		"https://example.com/" + strings.Repeat("a", models.MaxURLLength): {false, false, false},
 	} {
 		if err := (models.WebhookTargets{}).CheckURL(raw); (err == nil) != want.production {
 			t.Errorf("production: %.80s: %v", raw, err)
