@@ -34,7 +34,7 @@ func (b *batches) list(ctx context.Context, r *Request) error {
 	}
 	page, err := b.store.ListBatches(ctx, models.BatchQuery{
 		SiteID: r.Site.ID, State: q.Filter.State, SubmittedFrom: q.Filter.SubmittedFrom,
-		SubmittedTo: q.Filter.SubmittedTo, Direction: q.Direction, From: q.From, Limit: q.Limit,
+		SubmittedTo: q.Filter.SubmittedTo, Direction: q.Direction, At: q.From, Limit: q.Limit,
 	})
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ func (c *customers) list(ctx context.Context, r *Request) error {
 	}
 	page, err := c.store.ListLinks(ctx, models.LinkQuery{
 		SiteID: r.Site.ID, State: q.Filter.State, InvitedFrom: q.Filter.InvitedFrom, InvitedTo: q.Filter.InvitedTo,
-		Direction: q.Direction, From: q.From, Limit: q.Limit})
+		Direction: q.Direction, At: q.From, Limit: q.Limit})
 	if err != nil {
 		return err
 	}

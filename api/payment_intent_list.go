@@ -37,7 +37,7 @@ func (p *paymentIntents) list(ctx context.Context, r *Request) error {
 	}
 	page, err := p.store.ListPaymentIntents(ctx, models.IntentQuery{
 		SiteID: r.Site.ID, OrderID: q.Filter.OrderID, State: q.Filter.State, Status: q.Filter.Status,
-		CreatedFrom: q.Filter.CreatedFrom, CreatedTo: q.Filter.CreatedTo, Direction: q.Direction, From: q.From,
+		CreatedFrom: q.Filter.CreatedFrom, CreatedTo: q.Filter.CreatedTo, Direction: q.Direction, At: q.From,
 		Limit: q.Limit,
 	})
 	if err != nil {

@@ -125,7 +125,7 @@ func (w *webhooks) listEvents(ctx context.Context, r *Request) error {
 		return err
 	}
 	page, err := w.store.ListWebhookEvents(ctx, models.WebhookQuery{
-		OrganisationID: r.Principal.OrganisationID, Filter: q.Filter.filter(), Direction: q.Direction, From: q.From,
+		OrganisationID: r.Principal.OrganisationID, Filter: q.Filter.filter(), Direction: q.Direction, At: q.From,
 		Limit: q.Limit,
 	})
 	if err != nil {

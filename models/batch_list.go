@@ -13,7 +13,7 @@ type BatchQuery struct {
 	SubmittedFrom *Millis       // inclusive; nil: no bound
 	SubmittedTo   *Millis       // inclusive; nil: no bound
 	Direction     Direction     // of the page, seen from From
-	From          BatchPosition // exclusive; zero: see Position
+	At            BatchPosition // exclusive; zero: see Position
 	Limit         int           // batches at most, 1 to 100
 }
 

@@ -28,7 +28,7 @@ func newBatchList(condition string) listStatement {
 }
 
 func (q *BatchQuery) page() pageQuery[BatchID] {
-	return pageQuery[BatchID]{q.SubmittedFrom, q.SubmittedTo, q.Direction, q.From, q.Limit}
+	return pageQuery[BatchID]{q.SubmittedFrom, q.SubmittedTo, q.Direction, q.At, q.Limit}
 }
 
 // ListBatches returns one page of a Site's batches. A walk through the pages finds every batch that

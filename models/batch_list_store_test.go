@@ -139,11 +139,11 @@ func checkBatchWalk(
 	page := read(0, min(q.Limit, len(want)))
 	for page.Next != nil {
 		start += q.Limit
-		q.From = *page.Next
+		q.At = *page.Next
 		page = read(start, min(start+q.Limit, len(want)))
 	}
 	for q.Direction = models.Backward; page.Prev != nil; {
-		q.From = *page.Prev
+		q.At = *page.Prev
 		end := start
 		start = max(end-q.Limit, 0)
 		page = read(start, end)
@@ -165,13 +165,13 @@ func TestListBatchesEmptiedPage(t *testing.T) {
 		_, _, err := store.CancelBatch(t.Context(), site.ID, reference)
 		must(t, err)
 	}
-	q.From = *first.Next
+	q.At = *first.Next
 	empty, err := store.ListBatches(t.Context(), q)
 	must(t, err)
 	if len(empty.Items) != 0 || empty.Next != nil || empty.Prev == nil || empty.Total != 2 {
 		t.Fatalf("got %+v", empty)
 	}
-	q.Direction, q.From = models.Backward, *empty.Prev
+	q.Direction, q.At = models.Backward, *empty.Prev
 	back, err := store.ListBatches(t.Context(), q)
 	must(t, err)
 	if diff := gocmp.Diff(first.Items, back.Items); diff != "" || back.Next != nil || back.Prev != nil {
@@ -232,7 +232,7 @@ func TestListBatchesWhileWritersWrite(t *testing.T) {
 			q := models.BatchQuery{SiteID: site.ID, State: models.BatchInProgress, Limit: 7, Direction: direction}
 			seen := map[models.BatchID]int{}
 			for from := (&models.BatchPosition{}); from != nil; {
-				q.From = *from
+				q.At = *from
 				page, err := store.ListBatches(t.Context(), q)
 				must(t, err)
 				for _, b := range page.Items {

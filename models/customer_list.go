@@ -12,7 +12,7 @@ type LinkQuery struct {
 	InvitedFrom *Millis      // inclusive; nil: no bound
 	InvitedTo   *Millis      // inclusive; nil: no bound
 	Direction   Direction    // of the page, seen from From
-	From        LinkPosition // exclusive; zero: see Position
+	At          LinkPosition // exclusive; zero: see Position
 	Limit       int          // links at most, 1 to 100
 }
 

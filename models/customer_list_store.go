@@ -44,7 +44,7 @@ func newLinkList(stored string, overdue int) linkList {
 const maxInvitedAt = Millis(127)<<35 - 1
 
 func (q *LinkQuery) page() pageQuery[LinkID] {
-	return pageQuery[LinkID]{q.InvitedFrom, q.InvitedTo, q.Direction, q.From, q.Limit}
+	return pageQuery[LinkID]{q.InvitedFrom, q.InvitedTo, q.Direction, q.At, q.Limit}
 }
 
 func (q *LinkQuery) span() listSpan[LinkID] { return q.page().span(maxInvitedAt, LinkID(uuid.Max)) }

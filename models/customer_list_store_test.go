@@ -102,7 +102,7 @@ func checkWalk(t testing.TB, r *rapid.T, store *models.Store, q models.LinkQuery
 			walkBack(t, r, store, q, want, page.Prev, start)
 			return
 		}
-		q.From = *page.Next
+		q.At = *page.Next
 	}
 }
 
@@ -111,7 +111,7 @@ func walkBack(
 	from *models.LinkPosition, end int,
 ) {
 	for q.Direction = models.Backward; from != nil; end -= q.Limit {
-		q.From = *from
+		q.At = *from
 		page, err := store.ListLinks(t.Context(), q)
 		must(r, err)
 		start := max(end-q.Limit, 0)
@@ -143,13 +143,13 @@ func TestListLinksEmptiedPage(t *testing.T) {
 		_, err := c.store.RevokeLink(t.Context(), l.ID)
 		must(t, err)
 	}
-	q.From = *first.Next
+	q.At = *first.Next
 	empty, err := c.store.ListLinks(t.Context(), q)
 	must(t, err)
 	if len(empty.Items) != 0 || empty.Next != nil || empty.Prev == nil || empty.Total != 2 {
 		t.Fatalf("got %+v", empty)
 	}
-	q.Direction, q.From = models.Backward, *empty.Prev
+	q.Direction, q.At = models.Backward, *empty.Prev
 	back, err := c.store.ListLinks(t.Context(), q)
 	must(t, err)
 	if diff := gocmp.Diff(first.Items, back.Items); diff != "" || back.Next != nil || back.Prev != nil {
@@ -160,13 +160,13 @@ func TestListLinksEmptiedPage(t *testing.T) {
 		must(t, err)
 	}
 	c.invite(t, "after all") // above every position so far
-	q.Direction, q.From = models.Backward, models.LinkPosition{At: noon + 1}
+	q.Direction, q.At = models.Backward, models.LinkPosition{At: noon + 1}
 	top, err := c.store.ListLinks(t.Context(), q)
 	must(t, err)
 	if len(top.Items) != 0 || top.Prev != nil || top.Next == nil {
 		t.Fatalf("above everything: %+v", top)
 	}
-	q.Direction, q.From = models.Forward, *top.Next
+	q.Direction, q.At = models.Forward, *top.Next
 	again, err := c.store.ListLinks(t.Context(), q)
 	must(t, err)
 	if len(again.Items) != 1 || again.Prev != nil || again.Next != nil {
@@ -176,7 +176,7 @@ func TestListLinksEmptiedPage(t *testing.T) {
 
 func (c *customers) linksBehind(t testing.TB, q models.LinkQuery, page models.LinkPage) []models.CustomerLink {
 	t.Helper()
-	q.From = *page.Next
+	q.At = *page.Next
 	rest, err := c.store.ListLinks(t.Context(), q)
 	must(t, err)
 	return rest.Items
@@ -276,7 +276,7 @@ func (c *customers) walk(t testing.TB, q models.LinkQuery) (links []models.Custo
 		if next == nil {
 			return links
 		}
-		q.From = *next
+		q.At = *next
 	}
 }
 

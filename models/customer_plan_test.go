@@ -55,7 +55,7 @@ func listQueries(site models.SiteID, oldest models.Millis) []models.LinkQuery {
 			{InvitedFrom: &from, InvitedTo: &to}} {
 			q.SiteID, q.State, q.Limit, q.Direction = site, state, 50, models.Forward
 			inside, last := q, q
-			inside.From.At = middle
+			inside.At.At = middle
 			last.Direction = models.Backward
 			all = append(all, q, inside, last)
 		}

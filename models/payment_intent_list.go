@@ -15,7 +15,7 @@ type IntentQuery struct {
 	CreatedFrom *Millis           // inclusive; nil: no bound
 	CreatedTo   *Millis           // inclusive; nil: no bound
 	Direction   Direction
-	From        IntentPosition // the page's position
+	At          IntentPosition // the page's position
 	Limit       int            // intents at most, 1 to 100
 }
 

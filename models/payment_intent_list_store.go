@@ -116,7 +116,7 @@ func endedIntents(statuses ...TransactionStatus) []intentSource {
 func (q *IntentQuery) filter() intentFilter { return intentFilter{q.OrderID != "", q.State, q.Status} }
 
 func (q *IntentQuery) page() pageQuery[PaymentIntentID] {
-	return pageQuery[PaymentIntentID]{q.CreatedFrom, q.CreatedTo, q.Direction, q.From, q.Limit}
+	return pageQuery[PaymentIntentID]{q.CreatedFrom, q.CreatedTo, q.Direction, q.At, q.Limit}
 }
 
 func (q *IntentQuery) statement() (postgres.Statement, postgres.Args) {

@@ -142,11 +142,11 @@ func checkIntentWalk(
 	page := read(0, min(q.Limit, len(want)))
 	for page.Next != nil {
 		start += q.Limit
-		q.From = *page.Next
+		q.At = *page.Next
 		page = read(start, min(start+q.Limit, len(want)))
 	}
 	for q.Direction = models.Backward; page.Prev != nil; {
-		q.From = *page.Prev
+		q.At = *page.Prev
 		end := start
 		start = max(end-q.Limit, 0)
 		page = read(start, end)
@@ -230,7 +230,7 @@ func TestListPaymentIntentsWhileWritersWrite(t *testing.T) {
 			q := models.IntentQuery{SiteID: site.ID, State: models.IntentCreated, Limit: 7, Direction: direction}
 			seen := map[models.PaymentIntentID]int{}
 			for from := (&models.IntentPosition{}); from != nil; {
-				q.From = *from
+				q.At = *from
 				page, err := store.ListPaymentIntents(t.Context(), q)
 				must(t, err)
 				for i := range page.Items {
@@ -295,7 +295,7 @@ func TestListPaymentIntentsReadsLittle(t *testing.T) {
 					q.SiteID, q.State, q.Status, q.OrderID, q.Limit, q.Direction = site.ID, state, status, order, 50,
 						models.Forward
 					inside, last := q, q
-					inside.From.At = middle
+					inside.At.At = middle
 					last.Direction = models.Backward
 					for _, q := range []models.IntentQuery{q, inside, last} {
 						list, args := models.IntentListStatement(q)

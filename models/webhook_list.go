@@ -49,7 +49,7 @@ type WebhookQuery struct {
 	OrganisationID OrganisationID
 	Filter         WebhookFilter
 	Direction      Direction
-	From           WebhookPosition // the page's position
+	At             WebhookPosition // the page's position
 	Limit          int             // events at most, 1 to 100
 }
 
@@ -99,7 +99,7 @@ func (s *Store) ListWebhookEvents(ctx context.Context, q WebhookQuery) (page Web
 }
 
 func listWebhookEvents(ctx context.Context, tx postgres.Tx, q *WebhookQuery) (page WebhookPage, err error) {
-	at, ahead, behind, order := q.From, "<", ">=", "DESC"
+	at, ahead, behind, order := q.At, "<", ">=", "DESC"
 	if q.Direction == Backward {
 		ahead, behind, order = ">", "<=", "ASC"
 	} else if at == (WebhookPosition{}) {

@@ -58,14 +58,14 @@ func TestWebhookListWalk(t *testing.T) {
 			if page.Next == nil {
 				break
 			}
-			q.From = *page.Next
+			q.At = *page.Next
 			page = w.list(q)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("limit %d, forward (-want +got):\n%s", limit, diff)
 		}
 		got = nil
-		for q.Direction = models.Backward; ; q.From = *page.Prev {
+		for q.Direction = models.Backward; ; q.At = *page.Prev {
 			if len(got) > 0 {
 				page = w.list(q)
 			}

@@ -78,7 +78,7 @@ func (l *list) cells(site models.SiteID, now models.Millis) []*listCell {
 				}
 				switch page {
 				case "middle":
-					q.From.At = *at(50)
+					q.At.At = *at(50)
 				case "last":
 					q.Direction = models.Backward
 				}

@@ -60,7 +60,7 @@ func (v *visit) events() error {
 		return err
 	}
 	query := models.WebhookQuery{OrganisationID: id, Filter: filter, Limit: eventsPage}
-	if query.From.At, err = v.after(&query.From.Key); err != nil {
+	if query.At.At, err = v.after(&query.At.Key); err != nil {
 		return err
 	}
 	if p.Page, err = v.store().ListWebhookEvents(v.ctx, query); err != nil {
