@@ -76,7 +76,7 @@ func (s *Store) listBatches(ctx context.Context, q *BatchQuery) (BatchPage, erro
 
 type batchListRow struct {
 	listHead
-	batchRow
+	storedBatch
 	InProgress int // rows in progress, which the stored counts include in Pending
 }
 

@@ -52,7 +52,7 @@ func retryBatch(ctx context.Context, tx postgres.Tx, n *NewRetry, refused error)
 	case err != nil:
 		return Submission{}, err
 	case parent.RetriedAs == n.Reference:
-		var child batchRow
+		var child storedBatch
 		err := tx.Get(ctx, childSQL, postgres.Args{"site": n.SiteID, "reference": n.Reference}, &child)
 		return Submission{Batch: child.batch(), Replayed: true}, err
 	case parent.RetriedAs != "":

@@ -44,7 +44,7 @@ func (s *Store) getBatch(
 
 func readBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference string) (Batch, []BatchRow, Millis, error) {
 	var found struct {
-		batchRow
+		storedBatch
 		Now Millis
 	}
 	err := tx.Get(ctx, findBatchSQL, postgres.Args{
@@ -145,7 +145,7 @@ func (s *Store) CancelBatch(ctx context.Context, site SiteID, reference string) 
 // lockBatch locks a batch, and returns it with the service time. ErrNotFound as in GetBatch.
 func lockBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference string) (Batch, Millis, error) {
 	var locked struct {
-		batchRow
+		storedBatch
 		Now Millis
 	}
 	err := tx.Get(ctx, lockBatchSQL, postgres.Args{

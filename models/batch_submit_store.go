@@ -10,13 +10,13 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// batchColumns are the columns of a batchRow.
+// batchColumns are the columns of a storedBatch.
 const batchColumns = `b.site_id, b.id, b.organisation_id, b.batch_reference, b.state, b.row_count, b.settled_count,
        b.succeeded_count, b.total_amount, b.succeeded_amount, b.currency, b.submitted_at, b.settle_by, b.settled_at,
        b.cancelled_at, b.generation, b.retry_of, b.retried_as`
 
-// batchRow is a row of the table batches. A BatchRow is a debit of a batch.
-type batchRow struct {
+// storedBatch is a row of the table batches.
+type storedBatch struct {
 	SiteID          SiteID
 	ID              BatchID
 	OrganisationID  OrganisationID
@@ -39,7 +39,7 @@ type batchRow struct {
 
 // batch returns the row as a Batch. Unsettled rows count as pending until the rows themselves are
 // read.
-func (r *batchRow) batch() Batch {
+func (r *storedBatch) batch() Batch {
 	return Batch{
 		SiteID: r.SiteID, ID: r.ID, OrganisationID: r.OrganisationID, Reference: r.BatchReference,
 		Generation: r.Generation, RetryOf: r.RetryOf, RetriedAs: r.RetriedAs, State: r.State,
@@ -123,7 +123,7 @@ func insertBatch(ctx context.Context, db postgres.Session, n NewBatch, total Amo
 		done.Tasks[i] = NewID[taskNoun]()
 	}
 	var row struct {
-		batchRow
+		storedBatch
 		FreeTasks int
 	}
 	err := db.Get(ctx, submitBatchSQL, postgres.Args{
@@ -159,7 +159,7 @@ func (s *Store) earlierSubmission(ctx context.Context, n NewBatch) (Submission, 
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		done = Submission{}
 		var stored struct {
-			batchRow
+			storedBatch
 			Now                 Millis
 			Fingerprint, Extras []byte
 		}

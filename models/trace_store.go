@@ -115,7 +115,7 @@ func (t *Trace) readSubject(ctx context.Context, tx postgres.Tx, subject traceSu
 
 func (t *Trace) readBatch(ctx context.Context, tx postgres.Tx, site SiteID, id BatchID) (over bool, err error) {
 	var found struct {
-		batchRow
+		storedBatch
 		Now Millis
 	}
 	err = tx.Get(ctx, tracedBatchSQL, postgres.Args{
@@ -143,7 +143,7 @@ func (t *Trace) readBatch(ctx context.Context, tx postgres.Tx, site SiteID, id B
 		case RowInProgress:
 			t.Batch.Counts.Pending -= g.Rows
 			t.Batch.Counts.InProgress += g.Rows
-		case RowPending: // as batchRow counts them
+		case RowPending: // as storedBatch counts them
 		}
 	}
 	return batch.overdue(now), err

@@ -61,7 +61,7 @@ func batchNotice(
 	ctx context.Context, tx postgres.Tx, site SiteID, id BatchID, kind TaskKind, row int,
 ) (OrganisationID, notice, error) {
 	var found struct {
-		batchRow
+		storedBatch
 		TraceID TraceID
 	}
 	err := tx.Get(ctx, noticeBatchSQL, postgres.Args{"site": site, "batch": id}, &found)
