@@ -40,7 +40,7 @@ func TestRailReport(t *testing.T) {
 		}
 		answers[i].LastAt = time.Time{}
 	}
-	want := []models.RailMinute{
+	want := []models.RailAnswers{
 		{Call: "debit", Status: "unknown", LastMinutes: 4, LastHour: 4},
 		{Call: "lookup", Status: "succeeded", LastMinutes: 2, LastHour: 2},
 	}

@@ -118,7 +118,7 @@ WHERE p.transaction_status IS DISTINCT FROM 'Settled'`},
 var auditChecks = newAuditChecks(slices.Concat(windowedChecks, [][2]string{
 	{"every row is terminal at its deadline", `
 SELECT b.id::text, b.row_count - b.settled_count || ' rows open' FROM batches b
-WHERE b.settled_at IS NULL AND b.settle_by + 60000 <= svc_now()`},
+WHERE b.settled_at IS NULL AND b.settle_by + 60000 <= svc_now()`}, // the sweep has a minute to settle it
 	{"an open row has a task", `
 SELECT DISTINCT r.batch_id::text, 'row ' || min(r.row_index) FROM batch_rows r
 JOIN batches b ON b.site_id = r.site_id AND b.id = r.batch_id AND b.settled_at IS NULL

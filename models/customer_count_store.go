@@ -73,7 +73,7 @@ func (s *Store) FoldLinkChanges(ctx context.Context, limit int) (n int, err erro
 			return err
 		}
 		var oversized []linkNode
-		n, oversized, err = linkNodes(ctx, tx, foldChangesSQL, postgres.Args{"limit": limit, "split_above": s.splitAbove})
+		n, oversized, err = addToCounts(ctx, tx, foldChangesSQL, postgres.Args{"limit": limit, "split_above": s.splitAbove})
 		if err != nil {
 			return err
 		}
@@ -97,16 +97,16 @@ func (s *Store) makeLinkNodes(ctx context.Context, tx postgres.Tx, nodes []linkN
 		for _, n := range nodes {
 			sites, levels, buckets = append(sites, n.SiteID), append(levels, n.Level), append(buckets, n.Bucket)
 		}
-		_, nodes, err = linkNodes(ctx, tx, makeNodesSQL, postgres.Args{
+		_, nodes, err = addToCounts(ctx, tx, makeNodesSQL, postgres.Args{
 			"sites": sites, "levels": levels, "buckets": buckets, "split_above": s.splitAbove,
 		})
 	}
 	return err
 }
 
-// linkNodes runs a statement that adds to the counts. It returns the number of changes moved, and
+// addToCounts runs a statement that adds to the counts. It returns the number of changes moved, and
 // the nodes that oversized parts must become.
-func linkNodes(
+func addToCounts(
 	ctx context.Context, tx postgres.Tx, statement postgres.Statement, args postgres.Args,
 ) (moved int, nodes []linkNode, err error) {
 	var rows []struct {

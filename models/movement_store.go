@@ -49,7 +49,7 @@ func (s *Store) ListMovements(ctx context.Context, q MovementQuery) (MovementPag
 		return MovementPage{}, fmt.Errorf("models: list movements: limit %d", q.Limit)
 	}
 	var rows []*movementListRow
-	err := s.inMovements(ctx, func(tx postgres.Tx) error {
+	err := s.readMovements(ctx, func(tx postgres.Tx) error {
 		rows = nil
 		list, args := q.statement()
 		return tx.Select(ctx, list, args, &rows)
@@ -73,8 +73,8 @@ func (r *movementListRow) item() *Movement {
 	return &r.Movement
 }
 
-// inMovements runs read on one snapshot, with movementsWithin as the limit of each statement.
-func (s *Store) inMovements(ctx context.Context, read func(tx postgres.Tx) error) error {
+// readMovements runs read on one snapshot, with movementsWithin as the limit of each statement.
+func (s *Store) readMovements(ctx context.Context, read func(tx postgres.Tx) error) error {
 	return s.pg.InSnapshot(ctx, func(tx postgres.Tx) error {
 		if err := tx.LimitStatements(ctx, movementsWithin); err != nil {
 			return err
@@ -91,7 +91,7 @@ func (s *Store) MovementsAfter(
 	q := MovementQuery{SiteID: site, From: from, To: to, Direction: Forward, At: at}
 	span := q.span()
 	args := postgres.Args{"site": site, "from": span.from, "ahead_at": span.ahead.At, "ahead_key": span.ahead.Key}
-	err = s.inMovements(ctx, func(tx postgres.Tx) error {
+	err = s.readMovements(ctx, func(tx postgres.Tx) error {
 		// An index scan reads the list in order and ends at the limit. The planner, which does not
 		// know the range, would read all of it with a bitmap scan and sort.
 		if _, err := tx.ExecContext(ctx, "SET LOCAL enable_bitmapscan = off"); err != nil {

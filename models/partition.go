@@ -6,6 +6,7 @@ import "time"
 // migrations make and drop its partitions.
 type partitionedTable struct {
 	name   string
+	key    string // the column by which it is partitioned
 	period string // of one partition: "week" or "month"
 	// retention is how long rows are kept. Nil: the partitions go with those of another table.
 	retention func(Retention) time.Duration
@@ -17,12 +18,15 @@ type partitionedTable struct {
 // partitionedTables are the partitioned tables. Periods are coarse, because each statement locks
 // every partition. Payment intents and the ledger are not partitioned: GROWTH.md says why.
 var partitionedTables = []partitionedTable{
-	{name: "batch_rows", period: "week", retention: func(Retention) time.Duration { return BatchRetention }},
 	{
-		name: "webhook_events", period: "month", moves: maxMovedRows,
+		name: "batch_rows", key: "batch_id", period: "week",
+		retention: func(Retention) time.Duration { return BatchRetention },
+	},
+	{
+		name: "webhook_events", key: "id", period: "month", moves: maxMovedRows,
 		retention: func(r Retention) time.Duration { return r.Webhooks },
 	},
-	{name: "webhook_attempts", period: "month"},
+	{name: "webhook_attempts", key: "event_id", period: "month"},
 }
 
 // minPartitionAge is the shortest age at which a partition is dropped.

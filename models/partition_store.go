@@ -97,7 +97,7 @@ func (s *Store) alertPartitions(ctx context.Context) error {
 	}
 	for _, t := range partitionedTables {
 		var stray bool
-		strayIDs := postgres.SQL(fmt.Sprintf(strayIDsSQL, t.name, t.key(), t.name))
+		strayIDs := postgres.SQL(fmt.Sprintf(strayIDsSQL, t.name, t.key, t.name))
 		if err := s.pg.Get(ctx, strayIDs, postgres.Args{"age": minPartitionAge.Milliseconds()}, &stray); err != nil {
 			return err
 		}
@@ -107,18 +107,6 @@ func (s *Store) alertPartitions(ctx context.Context) error {
 	}
 	var raised int
 	return s.pg.Get(ctx, partitionAlertSQL, postgres.Args{"subjects": subjects, "details": details}, &raised)
-}
-
-// key returns the column by which the table is partitioned.
-func (t partitionedTable) key() string {
-	switch t.name {
-	case "batch_rows":
-		return "batch_id"
-	case "webhook_attempts":
-		return "event_id"
-	default:
-		return "id"
-	}
 }
 
 // changePartition runs a statement that changes a table's partitions. done is the statement's

@@ -14,8 +14,8 @@ type RailCount struct {
 	Answers int64
 }
 
-// RailMinute counts the rail's answers of the last hour to one kind of call with one status.
-type RailMinute struct {
+// RailAnswers counts the rail's answers of the last hour to one kind of call with one status.
+type RailAnswers struct {
 	Call        string
 	Status      string
 	LastMinutes int64     // answers of this minute and the four before
@@ -51,7 +51,7 @@ func (s *Store) RecordRailAnswers(ctx context.Context, counts []RailCount) error
 }
 
 // RailAnswers returns the counts of the last hour, by call and then status.
-func (s *Store) RailAnswers(ctx context.Context) (answers []RailMinute, err error) {
+func (s *Store) RailAnswers(ctx context.Context) (answers []RailAnswers, err error) {
 	err = s.pg.Select(ctx, railAnswersSQL, nil, &answers)
 	return answers, wrap("the rail's answers", err)
 }

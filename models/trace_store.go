@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"context"
 	_ "embed" // statements
-	"errors"
+	"fmt"
 	"slices"
 
 	"partnerbilling/models/postgres"
@@ -197,5 +197,5 @@ func (s *Store) endSubject(ctx context.Context, subject traceSubject) error {
 		return err
 	case TraceInvitation, TraceTestEvent: // are read in their effective state
 	}
-	return errors.New("models: nothing of this trace can be over")
+	return fmt.Errorf("models: a trace's %s is never overdue", subject.Kind)
 }

@@ -22,7 +22,7 @@ type overviewPage struct {
 	Lanes          []models.Lane
 	Alerts         []models.Alert
 	Names          map[models.OrganisationID]string
-	Rail           []models.RailMinute
+	Rail           []models.RailAnswers
 	Reconciliation models.Reconciliation
 	Audit          models.AuditPass
 	Refreshing     bool
