@@ -2,10 +2,13 @@ package models
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
 const day = 24 * time.Hour
+
+func days(d time.Duration) string { return fmt.Sprintf("%d days", d/day) }
 
 // Retention holds the periods of retention that a deployment chooses.
 type Retention struct {
@@ -46,7 +49,7 @@ type retentionStep func(s *Store, ctx context.Context, limit int) (int, error)
 type TableRetention struct {
 	Table   string
 	Removes string // what is removed; "": nothing
-	After   string // how long it is kept
+	After   string // how long it is kept; with Setting: unless that changes it
 	Setting string // the variable of the configuration that decides; "": fixed
 	Keeps   string // what is kept for ever, and why; "": nothing
 	By      string // the method or trigger that removes; "": none
@@ -57,7 +60,7 @@ type TableRetention struct {
 var retention = []TableRetention{
 	{
 		Table: "batches", Removes: "settled batches without a row in doubt",
-		After: "90 days from submission",
+		After: days(BatchRetention) + " from submission",
 		By:    "DropOldBatches", step: (*Store).DropOldBatches,
 	},
 	{
@@ -66,23 +69,25 @@ var retention = []TableRetention{
 	},
 	{
 		Table: "payment_intents", Removes: "final payment intents with their transactions",
-		After:   "400 days",
+		After:   days(DefaultRetention.Payments),
 		Setting: "SVC_RETENTION_PAYMENTS", By: "DropOldPaymentIntents", step: (*Store).DropOldPaymentIntents,
 	},
 	{
 		Table: "webhook_events", Removes: "ended events",
-		After:   "400 days from the last request for delivery, with the month of the subject",
+		After:   days(DefaultRetention.Webhooks) + " from the last request for delivery, with the month of the subject",
 		Setting: "SVC_RETENTION_WEBHOOKS", By: "DropOldWebhookEvents", step: (*Store).DropOldWebhookEvents,
 	},
 	{Table: "webhook_attempts", Removes: "the attempts of removed events", After: "as their event", By: "DropOldWebhookEvents"},
 	{Table: "webhook_slots", Removes: "the slots of ended events", After: "until the event ends", By: "RecordWebhooks"},
 	{
-		Table: "customer_links", Removes: "customer and agreement of revoked links", After: "400 days from revocation",
+		Table: "customer_links", Removes: "customer and agreement of revoked links",
+		After:   days(DefaultRetention.Links) + " from revocation",
 		Setting: "SVC_RETENTION_LINKS", By: "ForgetOldParties", step: (*Store).ForgetOldParties,
 		Keeps: "the link with its customerReference: lists, their totals and movements show it",
 	},
 	{
-		Table: "alerts", Removes: "closed alerts", After: "90 days from closing", Setting: "SVC_RETENTION_ALERTS",
+		Table: "alerts", Removes: "closed alerts",
+		After: days(DefaultRetention.Alerts) + " from closing", Setting: "SVC_RETENTION_ALERTS",
 		By: "DropClosedAlerts", step: (*Store).DropClosedAlerts,
 	},
 	{
@@ -94,7 +99,8 @@ var retention = []TableRetention{
 		step: (*Store).DropExpiredAssertions,
 	},
 	{
-		Table: "sandbox_debits", Removes: "decided keys", After: "90 days from the decision",
+		Table: "sandbox_debits", Removes: "decided keys",
+		After:   days(DefaultRetention.SandboxRail) + " from the decision",
 		Setting: "SVC_RETENTION_SANDBOX_RAIL", By: "DropOldSandboxDebits", step: (*Store).DropOldSandboxDebits,
 	},
 	{Table: "sandbox_accounts", Keeps: "accounts: an agreement may be debited at any time"},
