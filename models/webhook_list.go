@@ -4,11 +4,11 @@ import (
 	"context"
 	_ "embed" // statements
 	"fmt"
-	"math"
 	"slices"
 
 	"partnerbilling/models/postgres"
 
+	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 )
 
@@ -98,19 +98,22 @@ func (s *Store) ListWebhookEvents(ctx context.Context, q WebhookQuery) (page Web
 	return page, wrap("list webhook events", err)
 }
 
+func (q *WebhookQuery) page() pageQuery[WebhookEventID] {
+	return pageQuery[WebhookEventID]{q.Filter.From, q.Filter.To, q.Direction, q.At, q.Limit}
+}
+
 func listWebhookEvents(ctx context.Context, tx postgres.Tx, q *WebhookQuery) (page WebhookPage, err error) {
-	at, ahead, behind, order := q.At, "<", ">=", "DESC"
+	ahead, behind, order := "<", ">=", "DESC"
 	if q.Direction == Backward {
 		ahead, behind, order = ">", "<=", "ASC"
-	} else if at == (WebhookPosition{}) {
-		at.At = math.MaxInt64
 	}
+	span := q.page().span(maxListTime, WebhookEventID(uuid.Max))
 	matching := func() *bun.SelectQuery { return q.Filter.selectFrom(tx, q.OrganisationID) }
-	position := func(side string) *bun.SelectQuery {
+	beyond := func(side string, at WebhookPosition) *bun.SelectQuery {
 		return matching().Where("(w.created_at, w.id) "+side+" (?, ?)", at.At, at.Key)
 	}
 	found := make([]WebhookEvent, 0, q.Limit+1)
-	err = position(ahead).ColumnExpr(webhookColumns).OrderExpr("w.created_at "+order+", w.id "+order).
+	err = beyond(ahead, span.ahead).ColumnExpr(webhookColumns).OrderExpr("w.created_at "+order+", w.id "+order).
 		Limit(int64(q.Limit)+1).Scan(ctx, &found)
 	if err != nil {
 		return page, err
@@ -118,12 +121,11 @@ func listWebhookEvents(ctx context.Context, tx postgres.Tx, q *WebhookQuery) (pa
 	if q.Direction == Backward {
 		slices.Reverse(found)
 	}
-	isBehind, err := position(behind).Exists(ctx)
+	isBehind, err := beyond(behind, span.behind).Exists(ctx)
 	if err != nil {
 		return page, err
 	}
-	page.cut(found, pageQuery[WebhookEventID]{direction: q.Direction, limit: q.Limit}, isBehind,
-		(*WebhookEvent).position)
+	page.cut(found, q.page(), isBehind, (*WebhookEvent).position)
 	if err = tx.NewSelect().ColumnExpr("svc_now()").Scan(ctx, &page.Now); err != nil {
 		return page, err
 	}
