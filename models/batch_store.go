@@ -36,10 +36,7 @@ func (s *Store) getBatch(
 			err = s.pg.InSnapshot(ctx, read)
 		}
 	}
-	if err != nil {
-		return Batch{}, nil, wrap("get batch", err)
-	}
-	return batch, rows, nil
+	return batch, rows, wrap("get batch", err)
 }
 
 func readBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference string) (Batch, []BatchRow, Millis, error) {
@@ -136,10 +133,7 @@ func (s *Store) CancelBatch(ctx context.Context, site SiteID, reference string) 
 		act.with("rowsCancelled", cancelled)
 		return err
 	})
-	if err != nil {
-		return Batch{}, nil, wrap("cancel batch", err)
-	}
-	return batch, rows, nil
+	return batch, rows, wrap("cancel batch", err)
 }
 
 // lockBatch locks a batch, and returns it with the service time. ErrNotFound as in GetBatch.

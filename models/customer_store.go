@@ -59,10 +59,7 @@ func (s *Store) CreateInvitation(
 		link.State, link.LinkedAt, link.RevokedAt = LinkInvited, 0, 0
 		return err
 	})
-	if err != nil {
-		return CustomerLink{}, false, fmt.Errorf("models: create invitation: %w", err)
-	}
-	return link, replayed, nil
+	return link, replayed, wrap("create invitation", err)
 }
 
 func insertLink(ctx context.Context, tx postgres.Tx, in NewInvitation) (CustomerLink, error) {
@@ -108,20 +105,14 @@ func (s *Store) LiveInvitation(ctx context.Context, site SiteID, reference strin
 	if err == nil && link.State != LinkInvited {
 		err = fmt.Errorf("models: live invitation: %w", ErrNoLiveInvitation)
 	}
-	if err != nil {
-		return CustomerLink{}, err
-	}
-	return link, nil
+	return link, err
 }
 
 // Customer returns the newest link of the reference, in its effective state; ErrNotFound if there
 // is none.
 func (s *Store) Customer(ctx context.Context, site SiteID, reference string) (link CustomerLink, err error) {
 	link, err = newestLink(ctx, s.pg, site, reference)
-	if err != nil {
-		return CustomerLink{}, fmt.Errorf("models: customer: %w", err)
-	}
-	return link, nil
+	return link, wrap("customer", err)
 }
 
 // RevokeCustomer revokes the newest link of the reference if it is invited or linked. A revoked
@@ -137,10 +128,7 @@ func (s *Store) RevokeCustomer(ctx context.Context, site SiteID, reference strin
 		link, err = revokeLink(ctx, tx, site, newest.ID)
 		return err
 	})
-	if err != nil {
-		return CustomerLink{}, fmt.Errorf("models: revoke customer: %w", err)
-	}
-	return link, nil
+	return link, wrap("revoke customer", err)
 }
 
 // RevokeLink revokes one link, as RevokeCustomer does; ErrNotFound if no Site has such a link.
@@ -155,10 +143,7 @@ func (s *Store) RevokeLink(ctx context.Context, id LinkID) (link CustomerLink, e
 		link, err = revokeLink(ctx, tx, site, id)
 		return err
 	})
-	if err != nil {
-		return CustomerLink{}, fmt.Errorf("models: revoke link: %w", err)
-	}
-	return link, nil
+	return link, wrap("revoke link", err)
 }
 
 // revokeLink decides by one conditional update. If it changes no row, the row's state explains why.

@@ -45,10 +45,7 @@ func (s *Store) CreatePaymentIntent(
 			err = unknown
 		}
 	}
-	if err != nil {
-		return PaymentIntent{}, false, wrap("create payment intent", err)
-	}
-	return intent, replayed, nil
+	return intent, replayed, wrap("create payment intent", err)
 }
 
 func (s *Store) createIntent(

@@ -29,10 +29,7 @@ func (s *Store) SetSandboxFault(ctx context.Context, fault SandboxFault, lasts t
 			ON CONFLICT (fault) DO UPDATE SET ends_at = excluded.ends_at`, fault, lasts.Milliseconds()).Exec(ctx)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("models: set a fault of the sandbox: %w", err)
-	}
-	return nil
+	return wrap("set a fault of the sandbox", err)
 }
 
 // ActiveSandboxFaults returns the active faults, with the service time of their end.

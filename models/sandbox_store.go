@@ -53,10 +53,7 @@ func (s *Store) OpenSandboxAccount(ctx context.Context, agreementID string, b Be
 		return err
 	}
 	_, err := s.pg.Run(ctx, openAccountSQL, postgres.Args{"agreement": agreementID, "behaviour": string(b)})
-	if err != nil {
-		return fmt.Errorf("models: open sandbox account: %w", err)
-	}
-	return nil
+	return wrap("open sandbox account", err)
 }
 
 // DebitSandbox debits each order at most once for its key. The first order under a key fixes its
@@ -68,13 +65,11 @@ func (s *Store) OpenSandboxAccount(ctx context.Context, agreementID string, b Be
 // After ErrSandboxUntouched, this call has debited nothing and will not.
 func (s *Store) DebitSandbox(ctx context.Context, orders []SandboxOrder) ([]SandboxAnswer, error) {
 	answers := make([]SandboxAnswer, len(orders))
-	if err := s.makeSandboxDebits(ctx, orders, answers); err != nil {
-		return answers, fmt.Errorf("models: debit sandbox: %w", err)
+	err := s.makeSandboxDebits(ctx, orders, answers)
+	if err == nil {
+		err = s.answerKnown(ctx, orders, answers)
 	}
-	if err := s.answerKnown(ctx, orders, answers); err != nil {
-		return answers, fmt.Errorf("models: debit sandbox: %w", err)
-	}
-	return answers, nil
+	return answers, wrap("debit sandbox", err)
 }
 
 // answerKnown answers the orders whose keys were recorded before. Until then their answers are ""

@@ -43,14 +43,11 @@ func (s *Store) CreateSite(ctx context.Context, organisation OrganisationID, nam
 // Site returns a Site of the organisation. An unknown Site and another organisation's Site give the
 // same ErrNotFound.
 func (s *Store) Site(ctx context.Context, organisation OrganisationID, id SiteID) (Site, error) {
-	row := &siteRow{}
-	err := s.pg.Read(ctx, func(on bun.IDB) error {
-		return on.NewSelect().Model(row).Where("id = ?", id).Where("organisation_id = ?", organisation).Scan(ctx)
-	})
-	if err != nil {
-		return Site{}, notFound(err, "site")
+	site, err := s.AnySite(ctx, id)
+	if err == nil && site.OrganisationID != organisation {
+		return Site{}, notFoundError("site")
 	}
-	return row.site(), nil
+	return site, err
 }
 
 // Sites returns the organisation's Sites, oldest first.
