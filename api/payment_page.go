@@ -109,12 +109,11 @@ func (p *paymentPage) act(ctx context.Context, r *Request) error {
 // The form's answer waits a moment for the result, so that most customers see it at once. Later
 // results appear on the page by themselves.
 const (
-	resultWait = time.Second
-	resultLook = 100 * time.Millisecond
+	resultWait         = time.Second
+	resultPollInterval = 100 * time.Millisecond
 )
 
-// awaitResult returns when the payment is final or resultWait has passed. It keeps no slot while it
-// waits.
+// awaitResult returns when the payment is final or resultWait has passed.
 func (p *paymentPage) awaitResult(ctx context.Context, r *Request) error {
 	waiting, cancel := context.WithTimeout(ctx, resultWait)
 	defer cancel()
@@ -126,15 +125,7 @@ func (p *paymentPage) awaitResult(ctx context.Context, r *Request) error {
 		if intent.State == models.IntentFinal {
 			return nil
 		}
-		err = r.withoutSlot(ctx, func() {
-			pause := time.NewTimer(resultLook)
-			defer pause.Stop()
-			select {
-			case <-pause.C:
-			case <-waiting.Done():
-			}
-		})
-		if err != nil {
+		if err := r.pause(ctx, resultPollInterval); err != nil {
 			return err
 		}
 	}

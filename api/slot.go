@@ -58,3 +58,15 @@ func (r *Request) withoutSlot(ctx context.Context, wait func()) error {
 	wait()
 	return r.slot.reacquire(ctx)
 }
+
+// pause waits without a slot, for d or until ctx ends.
+func (r *Request) pause(ctx context.Context, d time.Duration) error {
+	return r.withoutSlot(ctx, func() {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	})
+}

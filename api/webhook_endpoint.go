@@ -14,7 +14,7 @@ import (
 // WebhookDeliverer delivers a test event while the partner waits.
 type WebhookDeliverer interface {
 	// Deliver makes the attempt of an organisation's task and returns it. It returns
-	// models.ErrNothingDue if a worker has made the attempt.
+	// models.ErrNothingDue if a worker has taken the task, or if the endpoint is gone.
 	Deliver(
 		ctx context.Context, organisation models.OrganisationID, task models.TaskID,
 	) (models.WebhookAttempt, error)
@@ -182,6 +182,10 @@ func (w *webhooks) testEndpoint(ctx context.Context, r *Request) error {
 	busy := r.withoutSlot(ctx, func() {
 		attempt, err = w.deliverer.Deliver(ctx, r.Principal.OrganisationID, task)
 	})
+	if errors.Is(err, models.ErrNothingDue) && busy == nil {
+		attempt, err = w.awaitTest(ctx, r, id)
+		err = webhookError(r, err)
+	}
 	if err := errors.Join(err, busy); err != nil {
 		return err
 	}
@@ -190,6 +194,29 @@ func (w *webhooks) testEndpoint(ctx context.Context, r *Request) error {
 		status = models.WebhookFailed
 	}
 	return r.JSON(http.StatusOK, webhookTestData{id, status, describeAttempt(&attempt)})
+}
+
+// testPollInterval is the pause between two reads of a test event that a worker delivers.
+const testPollInterval = 100 * time.Millisecond
+
+// awaitTest waits for the end of a test event that a worker delivers, and returns the last attempt.
+// It returns models.ErrNoWebhookEndpoint if the event has ended without an attempt.
+func (w *webhooks) awaitTest(ctx context.Context, r *Request, id models.WebhookEventID) (models.WebhookAttempt, error) {
+	for {
+		event, attempts, err := w.store.WebhookEvent(ctx, r.Principal.OrganisationID, id)
+		switch {
+		case err != nil:
+			return models.WebhookAttempt{}, err
+		case event.Status == models.WebhookPending:
+		case len(attempts) == 0:
+			return models.WebhookAttempt{}, models.ErrNoWebhookEndpoint
+		default:
+			return attempts[len(attempts)-1], nil
+		}
+		if err := r.pause(ctx, testPollInterval); err != nil {
+			return models.WebhookAttempt{}, err
+		}
+	}
 }
 
 // webhookRotationData is the secret that will replace the current one.

@@ -1,11 +1,13 @@
 package api_test
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,9 +36,12 @@ func newHooks(t *testing.T, change func(*api.Config)) *hooks {
 		body, _ := io.ReadAll(r.Body)
 		r.Body = io.NopCloser(strings.NewReader(string(body)))
 		h.got <- r
-		if r.URL.Path == "/fails" {
+		switch r.URL.Path {
+		case "/fails":
 			w.WriteHeader(http.StatusTeapot)
 			_, _ = w.Write([]byte("no \x00 coffee \xff"))
+		case "/slow":
+			<-time.After(200 * time.Millisecond)
 		}
 	}))
 	t.Cleanup(h.receiver.Close)
@@ -225,6 +230,64 @@ func TestWebhookTests(t *testing.T) {
 	if list.TotalItems != 2 || list.Items[0]["test"] != true {
 		t.Errorf("events: %+v", list)
 	}
+}
+
+// overtaken is a deliverer that first lets something else happen to the task.
+type overtaken struct {
+	api.WebhookDeliverer
+	first func(models.OrganisationID, models.TaskID)
+}
+
+func (o overtaken) Deliver(
+	ctx context.Context, organisation models.OrganisationID, task models.TaskID,
+) (models.WebhookAttempt, error) {
+	o.first(organisation, task)
+	return o.WebhookDeliverer.Deliver(ctx, organisation, task)
+}
+
+// If a worker has taken the task of a test, the partner gets the attempt that the worker makes.
+func TestWebhookTestByAWorker(t *testing.T) {
+	var h *hooks
+	var worker sync.WaitGroup
+	h = newHooks(t, func(cfg *api.Config) {
+		job := cfg.Webhooks
+		cfg.Webhooks = overtaken{job, func(organisation models.OrganisationID, task models.TaskID) {
+			worker.Go(func() {
+				if _, err := job.Deliver(context.Background(), organisation, task); err != nil {
+					t.Errorf("the worker: %v", err)
+				}
+			})
+			select {
+			case <-h.got: // the worker is sending
+			case <-time.After(10 * time.Second):
+			}
+		}}
+	})
+	t.Cleanup(worker.Wait)
+	h.put("default", h.receiver.URL+"/slow")
+	var tested attemptData
+	h.Post("/webhooks/endpoints/default/test", nil).Expect(200).Data(&tested)
+	if tested.Status != "delivered" || tested.StatusCode != http.StatusOK || tested.Number != 1 ||
+		tested.URL != h.receiver.URL+"/slow" {
+		t.Errorf("tested: %+v", tested)
+	}
+	if n := len(h.got); n != 0 {
+		t.Errorf("the event was sent %d more times", n)
+	}
+}
+
+// A test whose endpoint is removed before the attempt has no attempt to show.
+func TestWebhookTestOfARemovedEndpoint(t *testing.T) {
+	h := newHooks(t, func(cfg *api.Config) {
+		store := cfg.Store
+		cfg.Webhooks = overtaken{cfg.Webhooks, func(organisation models.OrganisationID, _ models.TaskID) {
+			if err := store.DeleteWebhookEndpoint(context.Background(), organisation, models.SiteID{}); err != nil {
+				t.Errorf("the removal: %v", err)
+			}
+		}}
+	})
+	h.put("default", h.receiver.URL+"/ok")
+	h.Post("/webhooks/endpoints/default/test", nil).Refused(404, "webhooks:endpoint-not-found")
 }
 
 func TestWebhookSecretRotation(t *testing.T) {
