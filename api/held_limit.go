@@ -41,6 +41,16 @@ func newHeldLimit(registry *prometheus.Registry, kind string, perOrganisation, t
 	return l
 }
 
+// heldDivisor bounds the held requests. Of the process's connections, an organisation may use
+// 1/heldDivisor for them, and all organisations together 4/heldDivisor. A request over a limit is
+// answered without a wait.
+const heldDivisor = 8
+
+func newHeldRequests(cfg Config) *heldLimit {
+	connections := connectionCapacity(cfg.MemoryLimit)
+	return newHeldLimit(cfg.Metrics, "requests", connections/heldDivisor, 4*connections/heldDivisor)
+}
+
 // The errors of heldLimit.add.
 var (
 	errOrganisationHolds = errors.New("api: the organisation holds as many requests as it may")

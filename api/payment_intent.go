@@ -242,40 +242,22 @@ func (p *paymentIntents) get(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, p.describe(&intent))
 }
 
-// hold returns when the payment intent is final. The wait also ends after the given time, when the
-// client disconnects and when a shutdown begins. A held request keeps neither a slot nor a database
-// connection.
+// hold returns when the payment intent is final, or when the wait ends as that of watch.hold does.
 func (p *paymentIntents) hold(ctx context.Context, r *Request, key intentKey, wait time.Duration) error {
 	w, leave := p.watches.join(r, key)
 	defer leave()
 	seen := w.last() // before the read, so that no change is missed
-	ended, err := p.isFinal(ctx, key)
-	if err != nil {
+	if final, err := p.isFinal(ctx, key); final || err != nil {
 		return err
 	}
-	waiting, stop := r.UntilDisconnect(ctx)
-	defer stop()
-	waiting, cancel := context.WithTimeout(waiting, wait)
-	defer cancel()
-	caller := r.callerCheck()
 	wanted := func(s models.IntentState) bool { return s == models.IntentFinal }
-	for !ended && waiting.Err() == nil {
-		err := r.withoutSlot(ctx, func() {
-			part, cancel := context.WithTimeout(waiting, caller.untilDue())
-			defer cancel()
-			seen, ended = w.await(part, seen.number, wanted)
-		})
-		if err == nil {
-			err = caller.repeatIfDue(ctx)
+	_, err := w.hold(ctx, r, seen, wait, wanted, func(seen sighting[models.IntentState]) (bool, error) {
+		if seen.err != nil { // the poll has failed, which says nothing of the payment intent
+			return p.isFinal(ctx, key)
 		}
-		if err == nil && ended && seen.err != nil { // the look has failed, which says nothing of the payment intent
-			ended, err = p.isFinal(ctx, key)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return true, nil
+	})
+	return err
 }
 
 // isFinal reads whether a payment intent is final.

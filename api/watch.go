@@ -170,6 +170,38 @@ func (w *watch[V]) current() (sighting[V], <-chan struct{}) {
 	return w.seen, w.changed
 }
 
+// hold waits, at most for the given time, for a sighting after seen that is wanted or whose poll has
+// failed, and that recheck confirms as the end of the wait. It returns the last sighting. The wait
+// also ends when the client disconnects, when a shutdown begins and when the caller loses access,
+// which is an error. The request keeps neither a slot nor a database connection meanwhile.
+func (w *watch[V]) hold(
+	ctx context.Context, r *Request, seen sighting[V], wait time.Duration, wanted func(V) bool,
+	recheck func(sighting[V]) (ended bool, err error),
+) (sighting[V], error) {
+	waiting, stop := r.UntilDisconnect(ctx)
+	defer stop()
+	waiting, cancel := context.WithTimeout(waiting, wait)
+	defer cancel()
+	caller := r.callerCheck()
+	for ended := false; !ended && waiting.Err() == nil; {
+		err := r.withoutSlot(ctx, func() {
+			part, cancel := context.WithTimeout(waiting, caller.untilDue())
+			defer cancel()
+			seen, ended = w.await(part, seen.number, wanted)
+		})
+		if err == nil {
+			err = caller.repeatIfDue(ctx)
+		}
+		if err == nil && ended {
+			ended, err = recheck(seen)
+		}
+		if err != nil {
+			return seen, err
+		}
+	}
+	return seen, nil
+}
+
 // await waits for a sighting after the given number whose value is wanted or whose look has failed.
 // ok is false if ctx ends first.
 func (w *watch[V]) await(ctx context.Context, number uint64, wanted func(V) bool) (_ sighting[V], ok bool) {
