@@ -21,11 +21,11 @@ const (
 	largeBatchRows = 400
 	// knownLargeBatches is the capacity of the cache of large batches' keys.
 	knownLargeBatches = 4096
-	// keptDivisor bounds the cache of rendered answers to 1/keptDivisor of the memory limit.
-	keptDivisor = 32
-	// keptAnswerSize is the assumed size of a cached answer, in bytes. Answers of more than twice
+	// cacheDivisor bounds the cache of rendered answers to 1/cacheDivisor of the memory limit.
+	cacheDivisor = 32
+	// cachedAnswerSize is the assumed size of a cached answer, in bytes. Answers of more than twice
 	// this size are not cached.
-	keptAnswerSize = 1 << 20
+	cachedAnswerSize = 1 << 20
 
 	// maxLargeReads is the maximum number of large answers that are read and rendered at once.
 	maxLargeReads = 2
@@ -55,17 +55,17 @@ type batchKey struct {
 //
 // A batchReader is safe for concurrent use.
 type batchReader struct {
-	store  *models.Store
-	large  *lru.Cache[batchKey, struct{}]        // keys of batches that are known to be large
-	kept   *lru.Cache[batchKey, keptBatch]       // rendered large answers
-	permit *fairSemaphore[models.OrganisationID] // permits to read a large answer
+	store    *models.Store
+	large    *lru.Cache[batchKey, struct{}]        // keys of batches that are known to be large
+	rendered *lru.Cache[batchKey, cachedBatch]     // rendered large answers
+	permit   *fairSemaphore[models.OrganisationID] // permits to read a large answer
 
 	mu    sync.Mutex
 	reads map[batchKey]*batchReads
 }
 
-// keptBatch is a cached answer, and the version of the batch that it shows.
-type keptBatch struct {
+// cachedBatch is a cached answer, and the version of the batch that it shows.
+type cachedBatch struct {
 	version models.BatchVersion
 	view    *batchView
 }
@@ -83,8 +83,8 @@ type batchRead struct {
 
 func newBatchReader(cfg Config) *batchReader {
 	large, err := lru.New[batchKey, struct{}](knownLargeBatches)
-	kept, keptErr := lru.New[batchKey, keptBatch](max(4, int(cfg.MemoryLimit/keptDivisor/keptAnswerSize)))
-	if errors.Join(err, keptErr) != nil {
+	rendered, cacheErr := lru.New[batchKey, cachedBatch](max(4, int(cfg.MemoryLimit/cacheDivisor/cachedAnswerSize)))
+	if errors.Join(err, cacheErr) != nil {
 		panic(err) // only for a size below 1
 	}
 	refused := prometheus.NewCounter(prometheus.CounterOpts{
@@ -93,7 +93,7 @@ func newBatchReader(cfg Config) *batchReader {
 	})
 	cfg.Metrics.MustRegister(refused)
 	return &batchReader{
-		store: cfg.Store, large: large, kept: kept, reads: map[batchKey]*batchReads{},
+		store: cfg.Store, large: large, rendered: rendered, reads: map[batchKey]*batchReads{},
 		permit: newFairSemaphore[models.OrganisationID](fairLimits{
 			permits: maxLargeReads, waitersPerCaller: maxLargeReadsWaiting, wait: largeReadWait,
 		}, refused),
@@ -177,7 +177,7 @@ func (b *batchReader) load(ctx context.Context, key batchKey) (*batchView, error
 // loadLarge returns the cached answer of a batch if it shows the current version. Otherwise it
 // reads, renders and caches the batch. The request holds no slot when loadLarge begins and ends.
 func (b *batchReader) loadLarge(ctx context.Context, r *Request) (view *batchView, err error) {
-	if view, err = b.unchanged(ctx, r); view != nil || err != nil {
+	if view, err = b.cachedIfCurrent(ctx, r); view != nil || err != nil {
 		return view, err
 	}
 	key := r.batchKey()
@@ -186,20 +186,20 @@ func (b *batchReader) loadLarge(ctx context.Context, r *Request) (view *batchVie
 		if err != nil {
 			return batchError(err)
 		}
-		if view, err = viewBatch(&batch, rows); err == nil && len(view.data) <= 2*keptAnswerSize {
-			b.kept.Add(key, keptBatch{version, view})
+		if view, err = viewBatch(&batch, rows); err == nil && len(view.data) <= 2*cachedAnswerSize {
+			b.rendered.Add(key, cachedBatch{version, view})
 		}
 		return err
 	})
 	return view, err
 }
 
-// unchanged returns the cached answer of a batch, nil if there is none or the batch has changed.
-// It reads the version with a slot and without a permit, because this read is as cheap as ordinary
-// ones.
-func (b *batchReader) unchanged(ctx context.Context, r *Request) (*batchView, error) {
+// cachedIfCurrent returns the cached answer of a batch, nil if there is none or the batch has
+// changed. It reads the version with a slot and without a permit, because this read is as cheap as
+// ordinary ones.
+func (b *batchReader) cachedIfCurrent(ctx context.Context, r *Request) (*batchView, error) {
 	key := r.batchKey()
-	kept, ok := b.kept.Get(key)
+	cached, ok := b.rendered.Get(key)
 	if !ok {
 		return nil, nil
 	}
@@ -208,16 +208,16 @@ func (b *batchReader) unchanged(ctx context.Context, r *Request) (*batchView, er
 	}
 	defer r.slot.release()
 	version, err := b.store.BatchVersion(ctx, key.site, key.reference)
-	if err != nil || version != kept.version {
+	if err != nil || version != cached.version {
 		return nil, batchError(err)
 	}
-	return kept.view, nil
+	return cached.view, nil
 }
 
-// keptAt returns the cached answer for a version of a batch, nil if there is none.
-func (b *batchReader) keptAt(key batchKey, version models.BatchVersion) *batchView {
-	if kept, ok := b.kept.Get(key); ok && kept.version == version {
-		return kept.view
+// cachedAt returns the cached answer for a version of a batch, nil if there is none.
+func (b *batchReader) cachedAt(key batchKey, version models.BatchVersion) *batchView {
+	if cached, ok := b.rendered.Get(key); ok && cached.version == version {
+		return cached.view
 	}
 	return nil
 }

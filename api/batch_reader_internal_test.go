@@ -217,9 +217,9 @@ func TestSharedReadIsRepeatedAfterAnyErrorOfItsEnd(t *testing.T) {
 	})
 }
 
-// A kept answer serves while the batch has not changed, even if all permits to read large answers
+// A cached answer serves while the batch has not changed, even if all permits to read large answers
 // are taken.
-func TestKeptAnswersNeedNoPermit(t *testing.T) {
+func TestCachedAnswersNeedNoPermit(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
 	site := modelstest.Site(t, store)

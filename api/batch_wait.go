@@ -63,7 +63,7 @@ func (h *heldBatchRequest) wants(v models.BatchVersion) bool {
 // has a cached answer that does not end the wait: the watch's next look shows any change.
 func (h *heldBatchRequest) first(ctx context.Context, seen sighting[models.BatchVersion]) (*batchView, error) {
 	if seen.number > 0 && seen.err == nil {
-		if view := h.reader.keptAt(h.r.batchKey(), seen.value); view != nil && !h.isEnough(view) {
+		if view := h.reader.cachedAt(h.r.batchKey(), seen.value); view != nil && !h.isEnough(view) {
 			return view, nil
 		}
 	}
@@ -74,7 +74,7 @@ func (h *heldBatchRequest) first(ctx context.Context, seen sighting[models.Batch
 // request arrived and the version that it saw has a cached answer.
 func (h *heldBatchRequest) last(ctx context.Context, seen sighting[models.BatchVersion]) (*batchView, error) {
 	if seen.number > 0 && seen.err == nil && seen.began.After(h.arrived) {
-		if view := h.reader.keptAt(h.r.batchKey(), seen.value); view != nil {
+		if view := h.reader.cachedAt(h.r.batchKey(), seen.value); view != nil {
 			return view, nil
 		}
 	}

@@ -128,7 +128,7 @@ func TestHeldRequestOutlivesAFailedLook(t *testing.T) {
 	}
 }
 
-// A large answer is kept between requests, and is read again when the batch has changed.
+// A large answer is cached between requests, and is read again when the batch has changed.
 func TestLargeBatchesAreNeverStale(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
