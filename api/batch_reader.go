@@ -14,8 +14,6 @@ import (
 )
 
 const (
-	// largeAnswer is the minimum size of a large answer, in bytes.
-	largeAnswer = 64 << 10
 	// largeBatchRows is the minimum number of rows of a batch whose answer is assumed to be large
 	// before it is rendered.
 	largeBatchRows = 400

@@ -66,7 +66,7 @@ func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
 		_, err = io.ReadFull(stream, body)
 	} else {
 		r.slot.release()
-		body, err = r.readLarge(ctx, stream, length, limit)
+		body, err = r.readArriving(ctx, stream, length, limit)
 	}
 	switch {
 	case errors.Is(err, errNoBodyMemory):
@@ -80,9 +80,9 @@ func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
 	return body, r.slot.reacquire(ctx)
 }
 
-// readLarge acquires the bytes of a body, reads it and waits until it may be handled. A body of
-// unknown length acquires as many bytes as the limit.
-func (r *Request) readLarge(ctx context.Context, stream io.Reader, length, limit int) ([]byte, error) {
+// readArriving acquires the bytes of a body that has not arrived yet, reads it and waits until it
+// may be handled. A body of unknown length acquires as many bytes as the limit.
+func (r *Request) readArriving(ctx context.Context, stream io.Reader, length, limit int) ([]byte, error) {
 	size := length
 	if length < 0 {
 		size = limit

@@ -9,7 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Large bodies are read only once their memory is free. The memory limit of the process is divided:
+// Bodies over arrivedBody are read only once their memory is free. The memory limit of the process
+// is divided:
 //
 //   - 1/memoryDivisor bounds the connections. Each is counted with connectionCost.
 //   - 1/memoryDivisor bounds the request bodies that are being read, parsed or handled. Each byte
@@ -27,12 +28,12 @@ const (
 	// connectionCost is the memory in bytes of a connection on which a request arrives: its
 	// buffers, its goroutine's stack, and the body of at most arrivedBody bytes.
 	connectionCost = 32 << 10
-	// bodyCost is how many bytes each byte of a large body costs at most: the body, its parsed
-	// text, its values, its canonical form, and the rows that are sent to Postgres.
+	// bodyCost is how many bytes each byte of a body costs at most: the body, its parsed text, its
+	// values, its canonical form, and the rows that are sent to Postgres.
 	bodyCost = 6
 )
 
-// smallBody is the largest body that counts as small, in bytes.
+// smallBody is the largest body that counts as small, in bytes. A large body is a larger one.
 const smallBody = 64 << 10
 
 // memoryLimit returns GOMEMLIMIT, or DefaultMemoryLimit without it.
@@ -53,10 +54,10 @@ type bodyMemory struct {
 }
 
 const (
-	// maxLargeHandled is the maximum number of large bodies that are handled at once.
-	maxLargeHandled = 2
-	// maxLargeWaiting is the maximum number of a caller's large bodies that wait to be handled.
-	maxLargeWaiting = 16
+	// maxLargeBodies is the maximum number of large bodies that are handled at once.
+	maxLargeBodies = 2
+	// maxLargeBodiesWaiting is the maximum number of a caller's large bodies that wait to be handled.
+	maxLargeBodiesWaiting = 16
 )
 
 func newBodyMemory(limit int64, registry *prometheus.Registry) bodyMemory {
@@ -68,7 +69,7 @@ func newBodyMemory(limit int64, registry *prometheus.Registry) bodyMemory {
 		large:  newByteSemaphore(bytes/2, maxBatchBytes, m.of("large")),
 
 		handled: newFairSemaphore[caller](
-			fairLimits{permits: maxLargeHandled, waitersPerCaller: maxLargeWaiting, wait: bodyWaitLimit},
+			fairLimits{permits: maxLargeBodies, waitersPerCaller: maxLargeBodiesWaiting, wait: bodyWaitLimit},
 			m.refused.WithLabelValues("large", "handling")),
 	}
 }

@@ -46,7 +46,7 @@ type Request struct {
 	raw          []byte          // the body, if the console logs requests
 	errorCode    Code            // of the first fault that is answered; "" for none
 	slot         slot            // held while the request runs
-	lease        *byteLease      // held while the request keeps a large body; nil without one
+	lease        *byteLease      // held while the request keeps a body over arrivedBody; nil without one
 	handlesLarge bool            // the request holds one of the permits to handle a large body
 	draining     context.Context // ends when the server begins to shut down
 }

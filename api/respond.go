@@ -33,6 +33,10 @@ func (r *Request) JSON(status int, data any) error {
 	return r.JSONBytes(status, encoded)
 }
 
+// largeAnswer is the minimum size of a large answer's data, in bytes. The data of large answers is
+// not copied. A batchReader limits and caches the large answers of batches.
+const largeAnswer = 64 << 10
+
 // JSONBytes answers like JSON with data that EncodeData has encoded.
 func (r *Request) JSONBytes(status int, data []byte) error {
 	if len(data) >= largeAnswer {
@@ -101,7 +105,7 @@ func PathOf(segments ...string) string {
 
 // RetryAfter sets the header Retry-After, in whole seconds rounded up.
 func (r *Request) RetryAfter(d time.Duration) {
-	r.SetHeader("Retry-After", strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10))
+	r.SetHeader("Retry-After", strconv.FormatInt(seconds(d), 10))
 }
 
 // Replayed marks the answer as a repetition of the answer to an earlier, identical request.

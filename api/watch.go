@@ -170,10 +170,10 @@ func (w *watch[V]) current() (sighting[V], <-chan struct{}) {
 	return w.seen, w.changed
 }
 
-// hold waits, at most for the given time, for a sighting after seen that is wanted or whose poll has
-// failed, and that recheck confirms as the end of the wait. It returns the last sighting. The wait
-// also ends when the client disconnects, when a shutdown begins and when the caller loses access,
-// which is an error. The request keeps neither a slot nor a database connection meanwhile.
+// hold waits, at most for the given time, until recheck confirms that a sighting after seen ends the
+// wait. It rechecks sightings that are wanted and those of failed polls. It returns the last
+// sighting. The wait also ends when the client disconnects and when a shutdown begins. It is an
+// error if the caller loses access. A held request keeps neither a slot nor a database connection.
 func (w *watch[V]) hold(
 	ctx context.Context, r *Request, seen sighting[V], wait time.Duration, wanted func(V) bool,
 	recheck func(sighting[V]) (ended bool, err error),
