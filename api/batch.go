@@ -29,12 +29,12 @@ type batches struct {
 }
 
 func newBatches(cfg Config, held *heldLimit) *batches {
-	look := func(ctx context.Context, key batchKey) (models.BatchVersion, error) {
+	poll := func(ctx context.Context, key batchKey) (models.BatchVersion, error) {
 		return cfg.Store.BatchVersion(ctx, key.site, key.reference)
 	}
 	return &batches{
 		store: cfg.Store, notify: cfg.Notify, debits: cfg.Debits, pages: newPaginator(cfg),
-		reader: newBatchReader(cfg), held: held, watches: newWatches(cfg.Log, minPollInterval, maxPollInterval, look),
+		reader: newBatchReader(cfg), held: held, watches: newWatches(cfg.Log, minPollInterval, maxPollInterval, poll),
 	}
 }
 

@@ -70,7 +70,7 @@ func (h *heldBatchRequest) first(ctx context.Context, seen sighting[models.Batch
 	return h.reader.view(ctx, h.r)
 }
 
-// last returns the batch at the end of the wait. It avoids a read if the watch has looked since the
+// last returns the batch at the end of the wait. It avoids a read if the watch has polled since the
 // request arrived and the version that it saw has a cached answer.
 func (h *heldBatchRequest) last(ctx context.Context, seen sighting[models.BatchVersion]) (*batchView, error) {
 	if seen.number > 0 && seen.err == nil && seen.began.After(h.arrived) {

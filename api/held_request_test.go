@@ -97,8 +97,8 @@ func TestHeldRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// A held request whose look fails reads the payment intent itself. While that works, it waits on.
-func TestHeldRequestOutlivesAFailedLook(t *testing.T) {
+// A held request whose poll fails reads the payment intent itself. While that works, it waits on.
+func TestHeldRequestOutlivesAFailedPoll(t *testing.T) {
 	t.Parallel()
 	arrived, metrics := newArrivals(), prometheus.NewRegistry()
 	b := newBilling(t, func(cfg *api.Config) { cfg.Limiter, cfg.Metrics = arrived, metrics })
@@ -117,7 +117,7 @@ func TestHeldRequestOutlivesAFailedLook(t *testing.T) {
 	check(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for waiting := 0; waiting < 2; { // the request's own read, and the next look
+	for waiting := 0; waiting < 2; { // the request's own read, and the next poll
 		check(t, b.store.DB().NewRaw(`SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(ctx, &waiting))
 	}

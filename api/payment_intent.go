@@ -52,14 +52,14 @@ type intentKey struct {
 }
 
 func newPaymentIntents(cfg Config, held *heldLimit) *paymentIntents {
-	look := func(ctx context.Context, key intentKey) (models.IntentState, error) {
+	poll := func(ctx context.Context, key intentKey) (models.IntentState, error) {
 		intent, err := cfg.Store.PaymentIntent(ctx, key.site, key.id)
 		return intent.State, err
 	}
 	return &paymentIntents{
 		store: cfg.Store, notify: cfg.Notify, qrBase: qrBase(cfg.PublicBaseURL), pictures: pictures(cfg.PublicBaseURL),
 		pages: newPaginator(cfg), sandbox: cfg.Sandbox != nil, held: held,
-		watches: newWatches(cfg.Log, minPollInterval, maxPollInterval, look),
+		watches: newWatches(cfg.Log, minPollInterval, maxPollInterval, poll),
 	}
 }
 

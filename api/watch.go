@@ -12,19 +12,19 @@ import (
 	"partnerbilling/models"
 )
 
-// The watch of a held request looks at intervals that double from the minimum to the maximum.
+// The watch of a held request polls at intervals that double from the minimum to the maximum.
 const (
 	minPollInterval = 100 * time.Millisecond
 	maxPollInterval = time.Second
-	// lookTimeout bounds one look.
-	lookTimeout = 5 * time.Second
+	// pollTimeout bounds one poll.
+	pollTimeout = 5 * time.Second
 )
 
 // watches poll the state that held requests and streams wait for. All requests that wait for one
-// key share its looks: one query an interval, however many wait. Watches are safe for concurrent
+// key share its polls: one query an interval, however many wait. Watches are safe for concurrent
 // use.
 type watches[K, V comparable] struct {
-	look     func(ctx context.Context, key K) (V, error)
+	poll     func(ctx context.Context, key K) (V, error)
 	min, max time.Duration // the interval doubles from min to max
 	log      *slog.Logger
 
@@ -45,19 +45,19 @@ type watch[V comparable] struct {
 
 // sighting is the latest result of a watch.
 type sighting[V comparable] struct {
-	number uint64 // rises when value changes, or err to or from nil; 0 before the first look
+	number uint64 // rises when value changes, or err to or from nil; 0 before the first poll
 	value  V
 	err    error
-	began  time.Time // when the last look began
+	began  time.Time // when the last poll began
 }
 
 func newWatches[K, V comparable](
-	log *slog.Logger, minInterval, maxInterval time.Duration, look func(ctx context.Context, key K) (V, error),
+	log *slog.Logger, minInterval, maxInterval time.Duration, poll func(ctx context.Context, key K) (V, error),
 ) *watches[K, V] {
-	return &watches[K, V]{look: look, min: minInterval, max: maxInterval, log: log, open: map[K]*watch[V]{}}
+	return &watches[K, V]{poll: poll, min: minInterval, max: maxInterval, log: log, open: map[K]*watch[V]{}}
 }
 
-// join returns the watch of a key. Its looks have a trace of their own, and take slots of the
+// join returns the watch of a key. Its polls have a trace of their own, and take slots of the
 // request's organisation. All requests that join one key are of one organisation. leave must be
 // called once.
 func (s *watches[K, V]) join(r *Request, key K) (w *watch[V], leave func()) {
@@ -71,7 +71,7 @@ func (s *watches[K, V]) join(r *Request, key K) (w *watch[V], leave func()) {
 		running, stop := context.WithCancel(traced) //nolint:gosec // leave calls stop
 		w.stop = stop
 		permit := slot{admission: r.slot.admission, caller: callerOf(&r.Principal)}
-		go w.run(running, s.min, s.max, func(ctx context.Context) (V, error) { return s.lookWith(ctx, permit, key) })
+		go w.run(running, s.min, s.max, func(ctx context.Context) (V, error) { return s.pollWith(ctx, permit, key) })
 	}
 	w.waiters++
 	select {
@@ -81,24 +81,24 @@ func (s *watches[K, V]) join(r *Request, key K) (w *watch[V], leave func()) {
 	return w, func() { s.leave(key, w) }
 }
 
-// lookWith looks with a slot. A panic becomes an error that wraps errLookPanicked.
-func (s *watches[K, V]) lookWith(ctx context.Context, permit slot, key K) (value V, err error) {
+// pollWith polls with a slot. A panic becomes an error that wraps errPollPanicked.
+func (s *watches[K, V]) pollWith(ctx context.Context, permit slot, key K) (value V, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.ErrorContext(ctx, "panic in a look for held requests", "panic", fmt.Sprint(p),
+			s.log.ErrorContext(ctx, "panic in a poll for held requests", "panic", fmt.Sprint(p),
 				"stack", string(debug.Stack()))
-			err = fmt.Errorf("%w: %v", errLookPanicked, p)
+			err = fmt.Errorf("%w: %v", errPollPanicked, p)
 		}
 	}()
 	if err := permit.acquire(ctx, true); err != nil {
 		return value, err
 	}
 	defer permit.release()
-	return s.look(ctx, key)
+	return s.poll(ctx, key)
 }
 
-// errLookPanicked is the error of a look that panics.
-var errLookPanicked = errors.New("api: a look for held requests has panicked")
+// errPollPanicked is the error of a poll that panics.
+var errPollPanicked = errors.New("api: a poll for held requests has panicked")
 
 func (s *watches[K, V]) leave(key K, w *watch[V]) {
 	s.mu.Lock()
@@ -109,9 +109,9 @@ func (s *watches[K, V]) leave(key K, w *watch[V]) {
 	}
 }
 
-// run looks until ctx ends. A request that joins shortens the interval.
+// run polls until ctx ends. A request that joins shortens the interval.
 func (w *watch[V]) run(
-	ctx context.Context, minInterval, maxInterval time.Duration, look func(context.Context) (V, error),
+	ctx context.Context, minInterval, maxInterval time.Duration, poll func(context.Context) (V, error),
 ) {
 	now := time.Now //nolint:forbidigo // measures only intervals
 	interval := minInterval
@@ -131,19 +131,19 @@ func (w *watch[V]) run(
 			continue
 		case <-timer.C:
 		}
-		w.lookOnce(ctx, look)
+		w.pollOnce(ctx, poll)
 		interval = min(2*interval, maxInterval)
 		due = now().Add(interval)
 		timer.Reset(interval)
 	}
 }
 
-// lookOnce looks once and publishes the result. A look that is shed publishes nothing.
-func (w *watch[V]) lookOnce(ctx context.Context, look func(context.Context) (V, error)) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+// pollOnce polls once and publishes the result. A poll that is shed publishes nothing.
+func (w *watch[V]) pollOnce(ctx context.Context, poll func(context.Context) (V, error)) {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	began := time.Now()
-	value, err := look(ctx)
+	value, err := poll(ctx)
 	if errors.Is(err, errBusy) {
 		return
 	}
@@ -202,7 +202,7 @@ func (w *watch[V]) hold(
 	return seen, nil
 }
 
-// await waits for a sighting after the given number whose value is wanted or whose look has failed.
+// await waits for a sighting after the given number whose value is wanted or whose poll has failed.
 // ok is false if ctx ends first.
 func (w *watch[V]) await(ctx context.Context, number uint64, wanted func(V) bool) (_ sighting[V], ok bool) {
 	for {

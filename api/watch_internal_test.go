@@ -17,30 +17,30 @@ import (
 	"partnerbilling/models"
 )
 
-// watched is a value that a test changes and a watch looks at.
+// watched is a value that a test changes and a watch polls.
 type watched struct {
-	value, looks atomic.Int64
+	value, polls atomic.Int64
 	failing      atomic.Bool
 	panicking    atomic.Bool
-	trace        atomic.Value // of the last look
+	trace        atomic.Value // of the last poll
 	log          bytes.Buffer
 	watches      *watches[string, int64]
 }
 
-var errLook = errors.New("look failed")
+var errPoll = errors.New("poll failed")
 
 func newWatched() *watched {
 	w := &watched{}
 	w.watches = newWatches(slog.New(slog.NewTextHandler(&w.log, nil)), minPollInterval, maxPollInterval, func(
 		ctx context.Context, _ string,
 	) (int64, error) {
-		w.looks.Add(1)
+		w.polls.Add(1)
 		w.trace.Store(models.TraceIDFrom(ctx))
 		if w.panicking.Load() {
-			panic("look panicked")
+			panic("poll panicked")
 		}
 		if w.failing.Load() {
-			return 0, errLook
+			return 0, errPoll
 		}
 		return w.value.Load(), nil
 	})
@@ -69,15 +69,15 @@ func (w *watched) wait(t *testing.T, n int, key string, want int64) (seen, faile
 	return seen, failed
 }
 
-// However many requests wait, a key has one look an interval, and none once they have left.
-func TestWatchLooksOnceForAll(t *testing.T) {
+// However many requests wait, a key has one poll an interval, and none once they have left.
+func TestWatchPollsOnceForAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched()
 		seen, _ := w.wait(t, 1000, "a", 1)
 		<-time.After(20 * time.Second)
-		if looks := w.looks.Load(); looks < 15 || looks > 24 {
-			t.Errorf("%d looks in 20 s", looks)
+		if polls := w.polls.Load(); polls < 15 || polls > 24 {
+			t.Errorf("%d polls in 20 s", polls)
 		}
 		w.value.Store(1)
 		<-time.After(maxPollInterval)
@@ -85,16 +85,16 @@ func TestWatchLooksOnceForAll(t *testing.T) {
 		if seen.Load() != 1000 || len(w.watches.open) != 0 {
 			t.Errorf("%d saw the change, %d watches are open", seen.Load(), len(w.watches.open))
 		}
-		looks := w.looks.Load()
+		polls := w.polls.Load()
 		<-time.After(time.Minute)
-		if more := w.looks.Load() - looks; more != 0 {
-			t.Errorf("%d looks for no request", more)
+		if more := w.polls.Load() - polls; more != 0 {
+			t.Errorf("%d polls for no request", more)
 		}
 	})
 }
 
 // A request that joins a quiet watch is as fast as the first.
-func TestWatchLooksSoonForANewRequest(t *testing.T) {
+func TestWatchPollsSoonForANewRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched()
@@ -125,7 +125,7 @@ func TestWatchReportsErrors(t *testing.T) {
 	})
 }
 
-// A panic in a look ends neither the process nor the watch.
+// A panic in a poll ends neither the process nor the watch.
 func TestWatchOutlivesAPanic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestWatchOutlivesAPanic(t *testing.T) {
 		watch, leave := w.watches.join(&Request{}, "a")
 		<-time.After(minPollInterval)
 		synctest.Wait()
-		if s := watch.last(); failed.Load() != 3 || !errors.Is(s.err, errLookPanicked) {
+		if s := watch.last(); failed.Load() != 3 || !errors.Is(s.err, errPollPanicked) {
 			t.Errorf("%d saw an error: %v", failed.Load(), s.err)
 		}
 		w.panicking.Store(false)
@@ -145,7 +145,7 @@ func TestWatchOutlivesAPanic(t *testing.T) {
 		}
 		leave()
 		synctest.Wait()
-		for _, part := range []string{"look panicked", "watch_internal_test.go"} { // the panic and its stack
+		for _, part := range []string{"poll panicked", "watch_internal_test.go"} { // the panic and its stack
 			if !strings.Contains(w.log.String(), part) {
 				t.Errorf("the log lacks %q: %s", part, &w.log)
 			}
@@ -171,7 +171,7 @@ func TestWatchHasItsOwnTraceAndCaller(t *testing.T) {
 			t.Errorf("trace %v", trace)
 		}
 		if last := a.recent[0].caller; last != callerOf(&r.Principal) || last.group != 0 {
-			t.Errorf("the look counted for %+v", last)
+			t.Errorf("the poll counted for %+v", last)
 		}
 	})
 }

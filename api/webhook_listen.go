@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// listenInterval is the time between two looks for new events, which an organisation's streams
+	// listenInterval is the time between two polls for new events, which an organisation's streams
 	// share.
 	listenInterval = 500 * time.Millisecond
 	// listenStepTimeout bounds one query.
