@@ -76,8 +76,8 @@ func (b *batches) answerSubmission(r *Request, done *models.Submission) error {
 		r.Replayed()
 	case b.debits != nil:
 		b.debits.Send(done.Claimed)
-	case b.notify != nil:
-		b.notify(done.Tasks)
+	default:
+		notifyTasks(b.notify, done.Tasks...)
 	}
 	r.Location("billing", "sites", r.Site.ID.String(), "batches", done.Batch.Reference)
 	r.RetryAfter(retryInProgress)

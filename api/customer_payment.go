@@ -112,7 +112,7 @@ func (c *customerPayments) start(
 	if err != nil {
 		return r.intentError(err)
 	}
-	notifyTask(c.notify, started.Task)
+	notifyTasks(c.notify, started.Task)
 	return r.JSON(http.StatusAccepted, startedTransaction{started.ID})
 }
 

@@ -268,18 +268,11 @@ func (p *paymentIntents) isFinal(ctx context.Context, key intentKey) (bool, erro
 
 func (p *paymentIntents) cancel(ctx context.Context, r *Request) error {
 	intent, task, err := p.store.CancelPaymentIntent(ctx, r.Site.ID, r.paymentIntentID())
-	notifyTask(p.notify, task) // an error may come with a task: to ask the rail about the intent first
+	notifyTasks(p.notify, task) // an error may come with a task: to ask the rail about the intent first
 	if err != nil {
 		return r.intentError(err)
 	}
 	return r.JSON(http.StatusOK, p.describe(&intent))
-}
-
-// notifyTask wakes a worker for the task, if there are both a task and a notifier.
-func notifyTask(notify func([]models.TaskID), task models.TaskID) {
-	if notify != nil && !task.IsZero() {
-		notify([]models.TaskID{task})
-	}
 }
 
 // intentError maps errors about a payment intent or its payment to their answers.

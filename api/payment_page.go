@@ -145,7 +145,7 @@ func (p *paymentPage) pay(ctx context.Context, code string, behaviour models.Beh
 			return nil
 		}
 	}
-	notifyTask(p.notify, started.Task)
+	notifyTasks(p.notify, started.Task)
 	return err
 }
 

@@ -26,7 +26,7 @@ type webhooks struct {
 	keys      *models.Keys
 	sites     Sites
 	deliverer WebhookDeliverer // nil answers tests with 503
-	notify    func([]models.TaskID)
+	notify    func([]models.TaskID) // may be nil
 	pages     *paginator
 	targets   models.WebhookTargets
 	now       func() time.Time

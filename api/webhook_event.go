@@ -174,9 +174,7 @@ func (w *webhooks) redeliver(ctx context.Context, r *Request) error {
 	if err != nil {
 		return webhookError(r, err)
 	}
-	if !task.IsZero() {
-		w.notifyTasks([]models.TaskID{task})
-	}
+	notifyTasks(w.notify, task)
 	return r.JSON(http.StatusAccepted, describeEvent(&event))
 }
 
@@ -194,7 +192,7 @@ func (w *webhooks) redeliverMany(ctx context.Context, r *Request) error {
 		return err
 	}
 	done, err := w.store.RedeliverWebhooks(ctx, r.Principal.OrganisationID, filter)
-	w.notifyTasks(done.Tasks)
+	notifyTasks(w.notify, done.Tasks...)
 	if err != nil {
 		return err
 	}
@@ -264,11 +262,5 @@ func checkID(id interface{ UnmarshalText([]byte) error }) func(string) error {
 			return errors.New("must be an identifier of this service")
 		}
 		return nil
-	}
-}
-
-func (w *webhooks) notifyTasks(tasks []models.TaskID) {
-	if w.notify != nil && len(tasks) > 0 {
-		w.notify(tasks[:min(len(tasks), 100)]) // the dispatcher's loop finds the rest
 	}
 }
