@@ -60,7 +60,7 @@ func (h *heldBatchRequest) wants(v models.BatchVersion) bool {
 }
 
 // first returns the batch at the start of the wait. It avoids a read if the watch's last version
-// has a cached answer that does not end the wait: the watch's next look shows any change.
+// has a cached answer that does not end the wait: the watch's next poll shows any change.
 func (h *heldBatchRequest) first(ctx context.Context, seen sighting[models.BatchVersion]) (*batchView, error) {
 	if seen.number > 0 && seen.err == nil {
 		if view := h.reader.cachedAt(h.r.batchKey(), seen.value); view != nil && !h.isEnough(view) {

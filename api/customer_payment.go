@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"partnerbilling/api/strictjson"
@@ -12,9 +11,10 @@ import (
 // maxDiscounts is the largest number of discounts in one payment.
 const maxDiscounts = 1000
 
+// checkIntentCode refuses a malformed code, which is answered like an unknown one.
 func checkIntentCode(s string) error {
 	if !models.ValidIntentCode(s) {
-		return errors.New("must be the last part of what the QR code says")
+		return models.ErrInvalidID
 	}
 	return nil
 }
@@ -88,7 +88,8 @@ func (c *customerPayments) payInSandbox(ctx context.Context, r *Request) error {
 	if err := r.BodyError(body); err != nil {
 		return err
 	}
-	intent, err := c.store.OrganisationPaymentIntent(ctx, r.Principal.OrganisationID, r.paymentIntentID())
+	id := paramID[models.PaymentIntentID](r)
+	intent, err := c.store.OrganisationPaymentIntent(ctx, r.Principal.OrganisationID, id)
 	if err != nil {
 		return r.intentError(err)
 	}

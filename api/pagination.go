@@ -2,11 +2,11 @@ package api
 
 import (
 	"context"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"partnerbilling/api/sealed"
@@ -201,19 +201,24 @@ func (in *queryReader) reference(name string) string {
 	return text
 }
 
+// id decodes an identifier into id, which stays unchanged if the parameter is absent.
+func (in *queryReader) id(name string, id encoding.TextUnmarshaler) {
+	if text, ok := in.r.Query(name); ok {
+		if err := isID(id)(text); err != nil {
+			in.fault(in.r.RefuseQuery(name, err.Error()))
+		}
+	}
+}
+
 // oneOf decodes one of the values, "" if the parameter is absent.
 func oneOf[T ~string](in *queryReader, name string, values []T) T {
 	text, ok := in.r.Query(name)
 	if !ok {
 		return ""
 	}
-	names := make([]string, len(values))
-	for i, v := range values {
-		if string(v) == text {
-			return v
-		}
-		names[i] = string(v)
+	if err := isOneOf(values)(text); err != nil {
+		in.fault(in.r.RefuseQuery(name, err.Error()))
+		return ""
 	}
-	in.fault(in.r.RefuseQuery(name, "must be one of "+strings.Join(names, ", ")))
-	return ""
+	return T(text)
 }

@@ -22,17 +22,6 @@ const (
 	maxModifiers = 1000
 )
 
-func checkPaymentIntentID(text string) error {
-	var id models.PaymentIntentID
-	return id.UnmarshalText([]byte(text))
-}
-
-// paymentIntentID returns the id in the path.
-func (r *Request) paymentIntentID() (id models.PaymentIntentID) {
-	_ = id.UnmarshalText([]byte(r.Param())) // never fails: the route has checked the parameter
-	return id
-}
-
 // paymentIntents handles the routes about payment intents.
 type paymentIntents struct {
 	store    *models.Store
@@ -188,12 +177,7 @@ func checkAmount(n int64) error {
 	return strictjson.AtLeast(1)(n)
 }
 
-func checkQRCodeFormat(s string) error {
-	if f := models.QRCodeFormat(s); f != models.QRCodeBase64 && f != models.QRCodeText {
-		return fmt.Errorf("must be one of %s, %s", models.QRCodeBase64, models.QRCodeText)
-	}
-	return nil
-}
+var checkQRCodeFormat = isOneOf([]models.QRCodeFormat{models.QRCodeBase64, models.QRCodeText})
 
 func readLineItem(line strictjson.Fields) models.LineItem {
 	item := models.LineItem{
@@ -226,7 +210,7 @@ func checkLineItems(items []models.LineItem) []Fault {
 }
 
 func (p *paymentIntents) get(ctx context.Context, r *Request) error {
-	key := intentKey{r.Site.ID, r.paymentIntentID()}
+	key := intentKey{r.Site.ID, paramID[models.PaymentIntentID](r)}
 	wait, release := p.held.preferredWait(r)
 	defer release()
 	if wait > 0 {
@@ -267,7 +251,7 @@ func (p *paymentIntents) isFinal(ctx context.Context, key intentKey) (bool, erro
 }
 
 func (p *paymentIntents) cancel(ctx context.Context, r *Request) error {
-	intent, task, err := p.store.CancelPaymentIntent(ctx, r.Site.ID, r.paymentIntentID())
+	intent, task, err := p.store.CancelPaymentIntent(ctx, r.Site.ID, paramID[models.PaymentIntentID](r))
 	notifyTasks(p.notify, task) // an error may come with a task: to ask the rail about the intent first
 	if err != nil {
 		return r.intentError(err)

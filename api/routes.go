@@ -20,17 +20,19 @@ const (
 
 // The path parameters, besides siteId. A code and a token are secrets that links carry.
 var (
-	customerParam      = Param{Name: "customerReference", Check: models.ValidateReference, NotFound: CustomerNotFound}
-	inviteeParam       = Param{Name: "customerReference", Check: models.ValidateReference, NotFound: NoLiveInvitation}
-	batchParam         = Param{Name: "batchReference", Check: models.ValidateReference, NotFound: BatchNotFound}
-	traceParam         = Param{Name: "traceId", Check: checkTraceID, NotFound: TraceNotFound}
-	webhookEventParam  = Param{Name: "idempotencyKey", Check: checkWebhookEventID, NotFound: WebhookEventNotFound}
-	paymentIntentParam = Param{Name: "paymentIntentId", Check: checkPaymentIntentID, NotFound: PaymentIntentNotFound}
-	intentCodeParam    = Param{Name: "code", Check: checkIntentCode, NotFound: PaymentIntentNotFound}
-	signupParam        = Param{Name: "token", NotFound: SignupNotFound}
-	linkParam          = Param{Name: "linkId", NotFound: CustomerLinkNotFound}
-	guideParam         = Param{Name: "guide", NotFound: NotFound}
-	assetParam         = Param{Name: "asset", NotFound: NotFound}
+	customerParam     = Param{Name: "customerReference", Check: models.ValidateReference, NotFound: CustomerNotFound}
+	inviteeParam      = Param{Name: "customerReference", Check: models.ValidateReference, NotFound: NoLiveInvitation}
+	batchParam        = Param{Name: "batchReference", Check: models.ValidateReference, NotFound: BatchNotFound}
+	traceParam        = Param{Name: "traceId", Check: checkTraceID, NotFound: TraceNotFound}
+	webhookEventParam = Param{Name: "idempotencyKey", Check: parses[models.WebhookEventID],
+		NotFound: WebhookEventNotFound}
+	paymentIntentParam = Param{Name: "paymentIntentId", Check: parses[models.PaymentIntentID],
+		NotFound: PaymentIntentNotFound}
+	intentCodeParam = Param{Name: "code", Check: checkIntentCode, NotFound: PaymentIntentNotFound}
+	signupParam     = Param{Name: "token", NotFound: SignupNotFound}
+	linkParam       = Param{Name: "linkId", Check: parses[models.LinkID], NotFound: CustomerLinkNotFound}
+	guideParam      = Param{Name: "guide", NotFound: NotFound}
+	assetParam      = Param{Name: "asset", NotFound: NotFound}
 )
 
 // routes returns the route table. Each row begins with the method, the path, the audience and the

@@ -98,11 +98,7 @@ type revocationData struct {
 }
 
 func (s *signups) revoke(ctx context.Context, r *Request) error {
-	var id models.LinkID
-	if id.UnmarshalText([]byte(r.Param())) != nil {
-		return Refuse(CustomerLinkNotFound, "linkId")
-	}
-	link, err := s.store.RevokeLink(ctx, id)
+	link, err := s.store.RevokeLink(ctx, paramID[models.LinkID](r))
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return Refuse(CustomerLinkNotFound, "linkId")

@@ -170,8 +170,8 @@ func (w *watch[V]) current() (sighting[V], <-chan struct{}) {
 	return w.seen, w.changed
 }
 
-// hold waits, at most for the given time, until recheck confirms that a sighting after seen ends the
-// wait. It rechecks sightings that are wanted and those of failed polls. It returns the last
+// hold waits, at most for the given time, until recheck confirms that a sighting after seen ends
+// the wait. It rechecks sightings that are wanted and those of failed polls. It returns the last
 // sighting. The wait also ends when the client disconnects and when a shutdown begins. It is an
 // error if the caller loses access. A held request keeps neither a slot nor a database connection.
 func (w *watch[V]) hold(

@@ -25,7 +25,7 @@ type webhooks struct {
 	store     *models.Store
 	keys      *models.Keys
 	sites     Sites
-	deliverer WebhookDeliverer // nil answers tests with 503
+	deliverer WebhookDeliverer      // nil answers tests with 503
 	notify    func([]models.TaskID) // may be nil
 	pages     *paginator
 	targets   models.WebhookTargets
@@ -134,11 +134,11 @@ const maxEventTypes = 100
 // readEventTypes decodes the event types of an endpoint, none if the field is absent.
 func readEventTypes(body strictjson.Fields, field strictjson.Value) (events []models.WebhookEventType) {
 	body.OptionalStrings("events", maxEventTypes, func(text string) error {
+		if err := isOneOf(models.WebhookEventTypes)(text); err != nil {
+			return err
+		}
 		event := models.WebhookEventType(text)
-		switch {
-		case !event.Valid():
-			return errWebhookType
-		case slices.Contains(events, event):
+		if slices.Contains(events, event) {
 			return errRepeatedType
 		}
 		events = append(events, event)

@@ -4,19 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
 	"partnerbilling/api/strictjson"
 	"partnerbilling/models"
 )
-
-func checkWebhookEventID(text string) error {
-	var id models.WebhookEventID
-	return id.UnmarshalText([]byte(text))
-}
 
 // webhookEventData is an event on the wire. Lists leave out body, digest and attempts.
 type webhookEventData struct {
@@ -93,17 +86,10 @@ func (f *webhookFilter) filter() models.WebhookFilter { return models.WebhookFil
 func readWebhookFilter(in *queryReader) (f webhookFilter) {
 	f.Status = oneOf(in, "status", models.WebhookStatuses)
 	f.Type = oneOf(in, "type", models.WebhookEventTypes)
-	readID(in, "siteId", &f.SiteID)
-	readID(in, "paymentIntentId", &f.PaymentIntentID)
+	in.id("siteId", &f.SiteID)
+	in.id("paymentIntentId", &f.PaymentIntentID)
 	f.From, f.To = in.millis("from"), in.millis("to")
 	return f
-}
-
-// readID decodes an identifier into id, which stays unchanged if the parameter is absent.
-func readID(in *queryReader, name string, id interface{ UnmarshalText([]byte) error }) {
-	if text, ok := in.r.Query(name); ok && id.UnmarshalText([]byte(text)) != nil {
-		in.fault(in.r.RefuseQuery(name, "must be an identifier of this service"))
-	}
 }
 
 // checkFilterSite checks the Site of a filter. Like checkSite it answers every inaccessible Site
@@ -141,17 +127,8 @@ func (w *webhooks) listEvents(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, list)
 }
 
-// eventID returns the event id in the path, which the route has checked.
-func eventID(r *Request) (id models.WebhookEventID, err error) {
-	err = id.UnmarshalText([]byte(r.Param()))
-	return id, err
-}
-
 func (w *webhooks) getEvent(ctx context.Context, r *Request) error {
-	id, err := eventID(r)
-	if err != nil {
-		return err
-	}
+	id := paramID[models.WebhookEventID](r)
 	event, attempts, err := w.store.WebhookEvent(ctx, r.Principal.OrganisationID, id)
 	if err != nil {
 		return webhookError(r, err)
@@ -166,10 +143,7 @@ func (w *webhooks) getEvent(ctx context.Context, r *Request) error {
 }
 
 func (w *webhooks) redeliver(ctx context.Context, r *Request) error {
-	id, err := eventID(r)
-	if err != nil {
-		return err
-	}
+	id := paramID[models.WebhookEventID](r)
 	event, task, err := w.store.RedeliverWebhook(ctx, r.Principal.OrganisationID, id)
 	if err != nil {
 		return webhookError(r, err)
@@ -203,14 +177,14 @@ func (w *webhooks) redeliverMany(ctx context.Context, r *Request) error {
 // redelivers everything.
 func readRedelivery(r *Request) (f models.WebhookFilter, err error) {
 	body := strictjson.NewObject(r.Body, "status", "type", "siteId", "paymentIntentId", "from", "to")
-	if text, ok := body.OptionalString("status", checkWebhookStatus); ok {
+	if text, ok := body.OptionalString("status", isOneOf(models.WebhookStatuses)); ok {
 		f.Status = models.WebhookStatus(text)
 	}
-	if text, ok := body.OptionalString("type", checkWebhookType); ok {
+	if text, ok := body.OptionalString("type", isOneOf(models.WebhookEventTypes)); ok {
 		f.Type = models.WebhookEventType(text)
 	}
-	body.OptionalString("siteId", checkID(&f.SiteID))
-	body.OptionalString("paymentIntentId", checkID(&f.PaymentIntentID))
+	body.OptionalString("siteId", isID(&f.SiteID))
+	body.OptionalString("paymentIntentId", isID(&f.PaymentIntentID))
 	f.From, f.To = optionalMillis(body, "from"), optionalMillis(body, "to")
 	if err := r.BodyError(body); err != nil {
 		return f, err
@@ -219,48 +193,4 @@ func readRedelivery(r *Request) (f models.WebhookFilter, err error) {
 		return f, RefuseField(WebhooksMissingField, "status", "or another field of the filter is required")
 	}
 	return f, nil
-}
-
-// optionalMillis decodes a point in time, nil if it is absent.
-func optionalMillis(body strictjson.Fields, name string) *models.Millis {
-	n, ok := body.OptionalInt(name, strictjson.AtLeast(0))
-	if !ok {
-		return nil
-	}
-	at := models.Millis(n)
-	return &at
-}
-
-func checkWebhookStatus(text string) error {
-	if !models.WebhookStatus(text).Valid() {
-		return errors.New("must be one of pending, delivered, failed, undelivered")
-	}
-	return nil
-}
-
-func checkWebhookType(text string) error {
-	if !models.WebhookEventType(text).Valid() {
-		return errWebhookType
-	}
-	return nil
-}
-
-var errWebhookType = fmt.Errorf("must be one of %s", joinTypes(models.WebhookEventTypes))
-
-func joinTypes(types []models.WebhookEventType) string {
-	names := make([]string, len(types))
-	for i, t := range types {
-		names[i] = string(t)
-	}
-	return strings.Join(names, ", ")
-}
-
-// checkID returns a check that decodes an identifier into id.
-func checkID(id interface{ UnmarshalText([]byte) error }) func(string) error {
-	return func(text string) error {
-		if id.UnmarshalText([]byte(text)) != nil {
-			return errors.New("must be an identifier of this service")
-		}
-		return nil
-	}
 }

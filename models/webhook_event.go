@@ -6,7 +6,6 @@ import (
 	_ "embed" // statements
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"partnerbilling/models/postgres"
@@ -30,9 +29,6 @@ const (
 var WebhookEventTypes = []WebhookEventType{
 	EventTransactionStatus, EventBatchSettled, EventRowCorrected, EventCustomerLinked, EventCustomerRevoked, EventCustomerExpired,
 }
-
-// Valid reports whether t is one of WebhookEventTypes.
-func (t WebhookEventType) Valid() bool { return slices.Contains(WebhookEventTypes, t) }
 
 // WebhookStatus is the state of an event's delivery.
 type WebhookStatus string

@@ -1,0 +1,62 @@
+package api
+
+import (
+	"encoding"
+	"errors"
+	"slices"
+	"strings"
+
+	"partnerbilling/api/strictjson"
+	"partnerbilling/models"
+)
+
+// isOneOf returns a check that a text is one of the values.
+func isOneOf[T ~string](values []T) func(text string) error {
+	return func(text string) error {
+		if slices.Contains(values, T(text)) {
+			return nil
+		}
+		names := make([]string, len(values))
+		for i, v := range values {
+			names[i] = string(v)
+		}
+		return errors.New("must be one of " + strings.Join(names, ", "))
+	}
+}
+
+// isID returns a check that decodes an identifier into id.
+func isID(id encoding.TextUnmarshaler) func(text string) error {
+	return func(text string) error {
+		if id.UnmarshalText([]byte(text)) != nil {
+			return errors.New("must be an identifier of this service")
+		}
+		return nil
+	}
+}
+
+// optionalMillis decodes a point in time, nil if it is absent.
+func optionalMillis(body strictjson.Fields, name string) *models.Millis {
+	n, ok := body.OptionalInt(name, strictjson.AtLeast(0))
+	if !ok {
+		return nil
+	}
+	at := models.Millis(n)
+	return &at
+}
+
+// unmarshaler is a pointer to a T that decodes text.
+type unmarshaler[T any] interface {
+	*T
+	encoding.TextUnmarshaler
+}
+
+// parses checks that a path parameter is the text of an ID.
+func parses[ID any, P unmarshaler[ID]](text string) error {
+	return P(new(ID)).UnmarshalText([]byte(text))
+}
+
+// paramID returns the path parameter of a route that checks it with parses.
+func paramID[ID any, P unmarshaler[ID]](r *Request) (id ID) {
+	_ = P(&id).UnmarshalText([]byte(r.Param())) // never fails: the route has checked the parameter
+	return id
+}
