@@ -36,10 +36,3 @@ func encodeRows(rows []models.BatchRow) []byte {
 	}
 	return table
 }
-
-func timeCell(at models.Millis) string {
-	if at == 0 {
-		return ""
-	}
-	return strconv.FormatInt(int64(at), 10)
-}

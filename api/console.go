@@ -41,7 +41,7 @@ func (s *Server) consoleMounts(cfg Config) []Mount {
 		},
 		Keys: cfg.Keys, PublicBaseURL: cfg.PublicBaseURL, OwnIssuer: cfg.Issuer != nil, Clock: cfg.Sandbox.Clock,
 		Faults: faults, Links: cfg.Sandbox.Links, Requests: s.requests, Now: s.now, Log: s.log,
-		Behaviours: behaviourChoices(models.BehaviourPays), PaymentBehaviours: paymentChoices(),
+		Behaviours: behaviourChoices(), PaymentBehaviours: paymentChoices(),
 	})
 	return []Mount{{Path: console.Path, Handler: adaptor.HTTPHandler(pages), MaxBody: console.MaxBody, Page: true}}
 }

@@ -2,11 +2,13 @@ package api
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"partnerbilling/api/csvtable"
+	"partnerbilling/models"
 )
 
 // contentTypeCSV is the Content-Type of tables.
@@ -16,6 +18,14 @@ const contentTypeCSV = "text/csv;charset=UTF-8"
 func (r *Request) CSV(name string, table []byte) error {
 	r.SetHeader("Content-Disposition", attachment(name+".csv"))
 	return r.Bytes(http.StatusOK, contentTypeCSV, table)
+}
+
+// timeCell returns a time in ms, "" for none.
+func timeCell(at models.Millis) string {
+	if at == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(at), 10)
 }
 
 // attachment returns the Content-Disposition of a file download (RFC 6266). Clients that do not

@@ -80,10 +80,7 @@ func (c *customerPayments) pay(ctx context.Context, r *Request) error {
 // payInSandbox has a generated customer pay one of the partner's payment intents.
 func (c *customerPayments) payInSandbox(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "behaviour", "discounts")
-	behaviour := models.BehaviourPays
-	if text, ok := body.OptionalString("behaviour", checkBehaviour); ok {
-		behaviour = models.Behaviour(text)
-	}
+	behaviour := readBehaviour(body)
 	discounts := readDiscounts(body)
 	if err := r.BodyError(body); err != nil {
 		return err

@@ -2,10 +2,8 @@ package api
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 )
@@ -20,8 +18,6 @@ const (
 	// heartbeatInterval is the time between heartbeats, which keep a quiet stream open and detect a
 	// disconnect.
 	heartbeatInterval = 10 * time.Second
-	// streamWriteTimeout bounds one write to the client.
-	streamWriteTimeout = 30 * time.Second
 )
 
 // eventStreams serves streams of server-sent events, and bounds them.
@@ -151,6 +147,19 @@ func (s *eventStream) forward(ctx context.Context) error {
 	return nil
 }
 
+// lastEventID returns the position from which the client resumes, nil for a new stream.
+func lastEventID[P any](r *Request, parse func(string) (P, error)) (*P, error) {
+	text := r.Header("Last-Event-ID")
+	if text == "" {
+		return nil, nil // the header is optional
+	}
+	at, err := parse(text)
+	if err != nil {
+		return nil, RefuseField(InvalidHeader, "Last-Event-ID", "must be an id of this stream")
+	}
+	return &at, nil
+}
+
 // wantsEvents reports whether the client prefers a stream of events to JSON. A client that accepts
 // both alike gets JSON, which ends.
 func (r *Request) wantsEvents() bool {
@@ -158,57 +167,3 @@ func (r *Request) wantsEvents() bool {
 }
 
 const contentTypeEvents = "text/event-stream;charset=UTF-8"
-
-// isHead reports whether the method is HEAD.
-func (r *Request) isHead() bool { return r.fast.IsHead() }
-
-// stream answers with the output of write, which runs after the handler has returned. The context
-// of write ends when the client disconnects or the server begins to shut down. flush sends the
-// buffered output and fails once the client has disconnected.
-func (r *Request) stream(
-	ctx context.Context, contentType string, write func(ctx context.Context, out *bufio.Writer, flush func() error),
-) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(r.draining, cancel)
-	connection := r.fast.Conn()
-	watch := func(ctx context.Context) (context.Context, func()) { return ctx, func() {} }
-	if c, ok := connection.(*conn); ok && (!r.hasBody() || r.bodyRead) {
-		watch = c.watch
-	}
-	response := &r.fast.Response
-	response.SetStatusCode(http.StatusOK)
-	response.Header.SetContentType(contentType)
-	run := func(out *bufio.Writer) {
-		defer stop()
-		defer cancel()
-		ctx, stopWatching := watch(ctx)
-		defer stopWatching()
-		write(ctx, out, func() error {
-			// Without a new deadline for each write, the server's time-out would bound the stream.
-			if err := connection.SetWriteDeadline(time.Now().Add(streamWriteTimeout)); err != nil {
-				return err
-			}
-			return out.Flush()
-		})
-	}
-	if r.fast.Request.Header.IsHTTP11() {
-		response.SetBodyStreamWriter(run)
-		return
-	}
-	r.streamUntilClose(run)
-}
-
-// streamUntilClose streams to an HTTP/1.0 client, which knows no chunks: the body ends with the
-// connection.
-func (r *Request) streamUntilClose(run func(*bufio.Writer)) {
-	const untilClose = -2
-	r.fast.Response.Header.SetContentLength(untilClose)
-	head := bytes.Clone(r.fast.Response.Header.Header())
-	r.fast.HijackSetNoResponse(true)
-	r.fast.Hijack(func(c net.Conn) {
-		out := bufio.NewWriter(c)
-		_, _ = out.Write(head) // run's first flush returns the error
-		run(out)
-		_ = out.Flush()
-	})
-}

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"net/http"
 
@@ -46,7 +45,7 @@ func (i *invitations) create(ctx context.Context, r *Request) error {
 	in.KeyID = key.ID
 	link, replayed, err := i.store.CreateInvitation(ctx, in, idempotencyKey(r))
 	if err != nil {
-		return invitationError(err, "customerReference")
+		return invitationError(err)
 	}
 	if replayed {
 		r.Replayed()
@@ -58,7 +57,7 @@ func (i *invitations) create(ctx context.Context, r *Request) error {
 func (i *invitations) resend(ctx context.Context, r *Request) error {
 	link, err := i.store.LiveInvitation(ctx, r.Site.ID, r.Param())
 	if err != nil {
-		return invitationError(err, "customerReference")
+		return invitationError(err)
 	}
 	return i.answer(ctx, r, http.StatusOK, &link)
 }
@@ -66,7 +65,7 @@ func (i *invitations) resend(ctx context.Context, r *Request) error {
 func (i *invitations) answer(ctx context.Context, r *Request, status int, link *models.CustomerLink) error {
 	token, err := i.keys.SignupToken(ctx, link.ID, link.KeyID)
 	if err != nil { // ErrNotFound: the key was retired after a leak, and its invitations with it
-		return invitationError(err, "customerReference")
+		return invitationError(err)
 	}
 	return r.JSON(status, invitationData{
 		CustomerReference: link.CustomerReference, State: link.State, SignupURL: i.baseURL + PathOf("signup", token),
@@ -74,23 +73,12 @@ func (i *invitations) answer(ctx context.Context, r *Request, status int, link *
 	})
 }
 
-func invitationError(err error, target string) error {
+func invitationError(err error) error {
 	switch {
 	case errors.Is(err, models.ErrCustomerReferenceActive):
-		return Refuse(CustomerReferenceActive, target)
+		return Refuse(CustomerReferenceActive, "customerReference")
 	case errors.Is(err, models.ErrNoLiveInvitation), errors.Is(err, models.ErrNotFound):
-		return Refuse(NoLiveInvitation, target)
+		return Refuse(NoLiveInvitation, "customerReference")
 	}
 	return err
-}
-
-// idempotencyKey returns the request's key with its scope and fingerprint, nil without a key.
-func idempotencyKey(r *Request) *models.IdempotencyKey {
-	if r.IdempotencyKey == "" {
-		return nil
-	}
-	fingerprint := sha256.Sum256(strictjson.Canonical(r.Body))
-	return &models.IdempotencyKey{
-		ClientID: r.Principal.ClientID, Path: r.canonicalPath(), Key: r.IdempotencyKey, Fingerprint: fingerprint[:],
-	}
 }

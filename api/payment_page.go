@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"time"
 
 	"partnerbilling/api/web"
@@ -147,25 +146,4 @@ func (p *paymentPage) pay(ctx context.Context, code string, behaviour models.Beh
 	}
 	notifyTasks(p.notify, started.Task)
 	return err
-}
-
-// paymentChoices describes the sandbox's behaviours, except declines, which has a button of its
-// own.
-func paymentChoices() []web.Choice {
-	details := map[models.Behaviour]string{
-		models.BehaviourPays:               "the payment succeeds",
-		models.BehaviourInsufficientFunds:  "the payment is declined: insufficient funds",
-		models.BehaviourAccountUnavailable: "the payment is declined: account not available",
-		models.BehaviourLimitExceeded:      "the payment is declined: over a limit",
-		models.BehaviourBankDown:           "unavailable for 30 seconds from now, then pays",
-	}
-	choices := slices.DeleteFunc(behaviourChoices(models.BehaviourPays), func(c web.Choice) bool {
-		return c.Value == string(models.BehaviourDeclines)
-	})
-	for i, c := range choices {
-		if detail, ok := details[models.Behaviour(c.Value)]; ok {
-			choices[i].Detail = detail
-		}
-	}
-	return choices
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"mime"
@@ -129,6 +130,17 @@ func (r *Request) headers(name string) []string {
 // it.
 func (r *Request) canonicalPath() string {
 	return strings.Replace(r.route.Path, "{siteId}", r.Site.ID.String(), 1)
+}
+
+// idempotencyKey returns the request's key with its scope and fingerprint, nil without a key.
+func idempotencyKey(r *Request) *models.IdempotencyKey {
+	if r.IdempotencyKey == "" {
+		return nil
+	}
+	fingerprint := sha256.Sum256(strictjson.Canonical(r.Body))
+	return &models.IdempotencyKey{
+		ClientID: r.Principal.ClientID, Path: r.canonicalPath(), Key: r.IdempotencyKey, Fingerprint: fingerprint[:],
+	}
 }
 
 func (r *Request) rawParam(name string) string { return strings.Clone(r.fiber.Params(name)) }

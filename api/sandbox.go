@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"partnerbilling/api/strictjson"
 	"partnerbilling/api/web/console"
@@ -35,10 +32,7 @@ type sandbox struct{ store *models.Store }
 // signup has a generated customer accept the newest invitation of the reference.
 func (s *sandbox) signup(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "behaviour")
-	behaviour := models.BehaviourPays
-	if text, ok := body.OptionalString("behaviour", checkBehaviour); ok {
-		behaviour = models.Behaviour(text)
-	}
+	behaviour := readBehaviour(body)
 	if err := r.BodyError(body); err != nil {
 		return err
 	}
@@ -61,31 +55,6 @@ func (s *sandbox) signup(ctx context.Context, r *Request) error {
 	}
 	link.State, link.LinkedAt = signup.State, signup.LinkedAt
 	return r.JSON(http.StatusOK, link.Summary())
-}
-
-func checkBehaviour(text string) error {
-	if _, err := models.ParseBehaviour(text); err != nil {
-		names := make([]string, len(models.Behaviours))
-		for i, b := range models.Behaviours {
-			names[i] = string(b)
-		}
-		return errors.New("must be one of " + strings.Join(names, ", "))
-	}
-	return nil
-}
-
-// newSandboxParty generates a customer with an account. It opens the account first: an unused
-// account does no harm, a link without an account would.
-func newSandboxParty(ctx context.Context, store *models.Store, behaviour models.Behaviour) (models.Party, error) {
-	id := uuid.NewString()
-	party := models.Party{CustomerID: "sandbox-customer-" + id, AgreementID: "sandbox-agreement-" + id}
-	return party, store.OpenSandboxAccount(ctx, party.AgreementID, behaviour)
-}
-
-// openPayingAccount opens an account that pays for an agreement of the customer app, unless the
-// agreement has an account. It must be called before the agreement is used.
-func openPayingAccount(ctx context.Context, store *models.Store, agreementID string) error {
-	return store.OpenSandboxAccount(ctx, agreementID, models.BehaviourPays)
 }
 
 type clockData struct {

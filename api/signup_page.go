@@ -34,7 +34,7 @@ var pageStates = map[models.LinkState]web.SignupState{
 
 func (p *signupPage) page(r *Request, signup *models.Signup) web.Signup {
 	return web.Signup{
-		Hosted: p.describe(signup.Payee, signup.ExpiresAt, behaviourChoices(models.BehaviourPays)),
+		Hosted: p.describe(signup.Payee, signup.ExpiresAt, behaviourChoices()),
 		State:  pageStates[signup.State], Token: r.Param(),
 	}
 }
@@ -91,23 +91,4 @@ func (p *signupPage) accept(ctx context.Context, token string, behaviour models.
 		}
 	}
 	return err
-}
-
-// behaviourChoices describes the sandbox's behaviours for a form.
-func behaviourChoices(chosen models.Behaviour) []web.Choice {
-	labels := map[models.Behaviour][2]string{
-		models.BehaviourPays:               {"Pays", "every debit succeeds"},
-		models.BehaviourInsufficientFunds:  {"Has no money", "debits fail with insufficientFunds"},
-		models.BehaviourAccountUnavailable: {"Account unavailable", "debits fail with accountUnavailable"},
-		models.BehaviourLimitExceeded:      {"Over the limit", "debits fail with limitExceeded"},
-		models.BehaviourDeclines:           {"Declines", "the customer says no: declinedByCustomer"},
-		models.BehaviourSlow:               {"Slow bank", "answers after 2 seconds, then pays"},
-		models.BehaviourBankDown:           {"Bank is down", "unavailable for 30 seconds from now, then pays"},
-		models.BehaviourAnswerLost:         {"Answer gets lost", "pays, and the first answer never arrives"},
-	}
-	choices := make([]web.Choice, len(models.Behaviours))
-	for i, b := range models.Behaviours {
-		choices[i] = web.Choice{Value: string(b), Label: labels[b][0], Detail: labels[b][1], Chosen: b == chosen}
-	}
-	return choices
 }

@@ -41,19 +41,6 @@ func (w *webhooks) listen(ctx context.Context, r *Request) error {
 	})
 }
 
-// lastEventID returns the position from which the client resumes, nil for a new stream.
-func lastEventID[P any](r *Request, parse func(string) (P, error)) (*P, error) {
-	text := r.Header("Last-Event-ID")
-	if text == "" {
-		return nil, nil // the header is optional
-	}
-	at, err := parse(text)
-	if err != nil {
-		return nil, RefuseField(InvalidHeader, "Last-Event-ID", "must be an id of this stream")
-	}
-	return &at, nil
-}
-
 // webhookListener is the source of one stream.
 type webhookListener struct {
 	*webhooks
