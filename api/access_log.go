@@ -13,8 +13,8 @@ import (
 // probes are the routes that monitors call every few seconds.
 var probes = []string{"/livez", "/readyz", "/metrics"}
 
-// logAnswer writes the access log line of a request. Successful probes are logged at level debug.
-func (s *Server) logAnswer(ctx context.Context, r *Request, method, route string, took time.Duration) {
+// logAccess writes the access log line of a request. Successful probes are logged at level debug.
+func (s *Server) logAccess(ctx context.Context, r *Request, method, route string, took time.Duration) {
 	status, level := r.fast.Response.StatusCode(), slog.LevelInfo
 	if slices.Contains(probes, route) && status < http.StatusBadRequest {
 		level = slog.LevelDebug

@@ -85,9 +85,9 @@ func remoteAddress(text string) net.Addr {
 	return address
 }
 
-// logRequest keeps a request in the request log. It skips callers without an organisation, the
-// console's own reads, and the reads of the request log itself.
-func (s *Server) logRequest(r *Request, method, route string, took time.Duration) {
+// recordExchange keeps a request and its answer in the request log. It skips callers without an
+// organisation, the console's own reads, and the reads of the request log itself.
+func (s *Server) recordExchange(r *Request, method, route string, took time.Duration) {
 	if s.requests == nil {
 		return
 	}

@@ -374,8 +374,8 @@ func (s *Server) record(
 		method = "other"
 	}
 	s.metrics.observe(path, method, status, took)
-	s.logRequest(r, method, path, took)
-	s.logAnswer(ctx, r, method, path, took)
+	s.recordExchange(r, method, path, took)
+	s.logAccess(ctx, r, method, path, took)
 	span.End(tracing.Answer{
 		Method: method, Route: path, Status: status, TraceID: r.trace,
 		Failed: status >= fiber.StatusInternalServerError,
