@@ -54,8 +54,8 @@ func readyHandler(cfg Config) Handler {
 	}
 }
 
-// HealthHandler answers /livez and /readyz as the API does, on a listener other than the API's.
-func HealthHandler(checks []ReadinessCheck, log *slog.Logger) http.Handler {
+// healthHandler answers /livez and /readyz as the API does, on a listener other than the API's.
+func healthHandler(checks []ReadinessCheck, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		writeHealth(w, models.NewTraceID(), alive, nil)

@@ -318,13 +318,14 @@ func TestReadiness(t *testing.T) {
 }
 
 // A worker answers health requests like the API, except for the traceId.
-func TestHealthHandlerAnswersAsTheAPIDoes(t *testing.T) {
+func TestOpsHandlerAnswersAsTheAPIDoes(t *testing.T) {
 	var postgres error
 	checks := []api.ReadinessCheck{
 		{Name: "postgres", Required: true, Check: func(context.Context) error { return postgres }},
 		{Name: "redis", Required: true, Check: func(context.Context) error { return nil }},
 	}
-	c, worker := apitest.New(t, newServer(checks...)), api.HealthHandler(checks, slog.New(slog.DiscardHandler))
+	c := apitest.New(t, newServer(checks...))
+	worker := api.OpsHandler(checks, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	trace := regexp.MustCompile(`"traceId":"[0-9a-f]{32}"`)
 	same := func(path string) {
 		t.Helper()

@@ -49,7 +49,7 @@ func CacheChecks(checks []ReadinessCheck) []ReadinessCheck {
 func OpsHandler(checks []ReadinessCheck, registry *prometheus.Registry, log *slog.Logger) http.Handler {
 	page := newMetricsPage(registry)
 	mux := http.NewServeMux()
-	mux.Handle("/", HealthHandler(checks, log))
+	mux.Handle("/", healthHandler(checks, log))
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		text, err := page.get(r.Context())
 		if err != nil {
