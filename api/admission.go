@@ -146,7 +146,7 @@ func (a *admission) enqueue(now time.Time, by caller, resumes bool) (*waiter, er
 	queue := &c.fresh
 	if resumes {
 		queue = &c.resumed
-	} else if !a.accepts(a.position(c), now) || !a.hasCapacity(c) {
+	} else if !a.mayQueue(a.position(c), now) || !a.hasCapacity(c) {
 		a.forget(c)
 		return nil, errBusy
 	}
@@ -186,8 +186,8 @@ func (a *admission) position(c *admissionCaller) int {
 	return n
 }
 
-// accepts reports whether the n-th queued request is expected to get a slot within the wait limit.
-func (a *admission) accepts(n int, now time.Time) bool {
+// mayQueue reports whether the n-th queued request is expected to get a slot within the wait limit.
+func (a *admission) mayQueue(n int, now time.Time) bool {
 	limit := a.waitLimit
 	if now.Sub(a.queuedSince) > a.waitLimit { // sustained load; even then one request per slot may queue
 		limit = min(limit, max(limit/sustainedDivisor, a.holdTime))

@@ -25,7 +25,7 @@ type cachedCall[T any] struct {
 func newCachedCall[T any](
 	maxAge, timeout time.Duration, call func(context.Context) (T, error),
 ) *cachedCall[T] {
-	var now = time.Now
+	now := time.Now //nolint:forbidigo // measures only the age of a result
 	return &cachedCall[T]{
 		call: call, maxAge: maxAge, now: now, flight: coalesce.SingleFlight[struct{}]{Timeout: timeout},
 	}
