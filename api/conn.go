@@ -63,7 +63,7 @@ const maxHead = 128
 func (c *conn) Read(p []byte) (int, error) {
 	begins := c.answered.Swap(false)
 	if begins {
-		c.setPhase(idle)
+		c.setPhase(connIdle)
 		c.head = c.head[:0]
 	}
 	n, err := c.read(p)
@@ -149,14 +149,14 @@ func (c *conn) abortRead() {
 // does nothing on nil.
 func (c *conn) beginBody() {
 	if c != nil {
-		c.setPhase(arriving)
+		c.setPhase(connArriving)
 	}
 }
 
 // endBody records that the request runs again, and restores its deadline. It does nothing on nil.
 func (c *conn) endBody() {
 	if c != nil {
-		c.setPhase(running)
+		c.setPhase(connRunning)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.aborted = false
@@ -175,7 +175,7 @@ const (
 func (c *conn) Close() error {
 	defer c.leaveTable()
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.unreadBody.Load() && half.CloseWrite() == nil {
-		c.setPhase(idle)
+		c.setPhase(connIdle)
 		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
 		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
 	}

@@ -14,11 +14,11 @@ import (
 type connPhase uint8
 
 const (
-	fresh    connPhase      = iota // no byte has arrived yet
-	idle                           // between two requests, or lingering after a refused body
-	arriving                       // the head or the body of a request is arriving
-	running                        // a request runs, or an answer is being sent
-	phases   = int(running)        // number of the phases in which a connection may be closed
+	connFresh    connPhase          = iota // no byte has arrived yet
+	connIdle                               // between two requests, or lingering after a refused body
+	connArriving                           // the head or the body of a request is arriving
+	connRunning                            // a request runs, or an answer is being sent
+	connPhases   = int(connRunning)        // number of the phases in which a connection may be closed
 )
 
 const (
@@ -48,7 +48,7 @@ type connTable struct {
 }
 
 // waitingConns lists connections by phase, the longest in it first. The elements are *conn.
-type waitingConns [phases]list.List
+type waitingConns [connPhases]list.List
 
 // connEntry is the state of a connection in its table. The table's mutex protects it.
 type connEntry struct {
@@ -113,7 +113,7 @@ func (t *connTable) insert(c net.Conn) (added *conn, victim net.Conn) {
 	added = &conn{Conn: c, entry: connEntry{table: t, address: address}}
 	t.open.begin()
 	t.byAddress[address]++
-	t.enter(added, fresh)
+	t.enter(added, connFresh)
 	return added, victim
 }
 
@@ -123,8 +123,8 @@ func (t *connTable) victim() *conn { return cmp.Or(t.unknown.victim(), t.known.v
 
 // victim returns the connection of the list to close first, nil if there is none.
 func (w *waitingConns) victim() *conn {
-	return cmp.Or(w.longerThan(freshGrace, fresh), w.longerThan(arrivingGrace, arriving), w.longest(idle),
-		older(w.longest(fresh), w.longest(arriving)))
+	return cmp.Or(w.longerThan(freshGrace, connFresh), w.longerThan(arrivingGrace, connArriving), w.longest(connIdle),
+		older(w.longest(connFresh), w.longest(connArriving)))
 }
 
 // longerThan returns the connection that has been in a phase for longest, nil if that is shorter
@@ -167,7 +167,7 @@ func (t *connTable) enter(c *conn, phase connPhase) {
 	e := &c.entry
 	t.unlist(e)
 	e.phase = phase
-	if phase != running && !e.closed {
+	if phase != connRunning && !e.closed {
 		e.since = time.Now() //nolint:forbidigo // measures only how long a client takes
 		e.element = t.waiting(e)[phase].PushBack(c)
 	}
@@ -208,8 +208,8 @@ func (c *conn) beginArriving() {
 	t := c.entry.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if c.entry.phase < arriving {
-		t.enter(c, arriving)
+	if c.entry.phase < connArriving {
+		t.enter(c, connArriving)
 	}
 }
 
@@ -232,15 +232,15 @@ func (c *conn) leaveTable() {
 
 // connMetrics count the connections that were closed or refused.
 type connMetrics struct {
-	closed        [phases]prometheus.Counter // by phase
-	full, address prometheus.Counter         // new ones that were refused
+	closed        [connPhases]prometheus.Counter // by phase
+	full, address prometheus.Counter             // new ones that were refused
 }
 
 func newConnMetrics(registry *prometheus.Registry, t *connTable) connMetrics {
 	closed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "svc_http_connections_closed_total",
-		Help: "Connections closed to make room, by what they were doing (fresh, idle, arriving); new ones refused " +
-			"because requests ran on all (full) or because of the limit of their address (address).",
+		Help: "Connections closed to accept new ones, by what they were doing (fresh, idle, arriving); new ones " +
+			"refused because requests ran on all (full) or because of the limit of their address (address).",
 	}, []string{"reason"})
 	registry.MustRegister(closed,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "svc_http_connections", Help: "Open HTTP connections."},
@@ -249,9 +249,9 @@ func newConnMetrics(registry *prometheus.Registry, t *connTable) connMetrics {
 			Help: "Greatest number of open HTTP connections."},
 			func() float64 { return float64(t.capacity) }))
 	return connMetrics{
-		closed: [phases]prometheus.Counter{
-			fresh: closed.WithLabelValues("fresh"), idle: closed.WithLabelValues("idle"),
-			arriving: closed.WithLabelValues("arriving"),
+		closed: [connPhases]prometheus.Counter{
+			connFresh: closed.WithLabelValues("fresh"), connIdle: closed.WithLabelValues("idle"),
+			connArriving: closed.WithLabelValues("arriving"),
 		},
 		full: closed.WithLabelValues("full"), address: closed.WithLabelValues("address"),
 	}

@@ -43,24 +43,24 @@ func TestFullTableClosesInOrder(t *testing.T) {
 				return
 			}
 			if known {
-				c.setPhase(running)
+				c.setPhase(connRunning)
 				c.markKnown()
 			}
 			c.setPhase(phase)
 		}
-		add("known idle", true, idle)
-		add("known slow", true, arriving)
-		add("known running", true, running)
-		add("idle", false, idle)
-		add("slow", false, arriving)
-		add("silent", false, fresh)
-		add("running", false, running)
+		add("known idle", true, connIdle)
+		add("known slow", true, connArriving)
+		add("known running", true, connRunning)
+		add("idle", false, connIdle)
+		add("slow", false, connArriving)
+		add("silent", false, connFresh)
+		add("running", false, connRunning)
 		<-time.After(arrivingGrace)
-		add("arriving", false, arriving)
+		add("arriving", false, connArriving)
 		<-time.After(time.Millisecond)
-		add("fresh", false, fresh)
+		add("fresh", false, connFresh)
 		for range 8 {
-			add("new", true, running)
+			add("new", true, connRunning)
 		}
 		want := []string{"silent", "slow", "idle", "arriving", "fresh", "known slow", "known idle", "new"}
 		if !slices.Equal(closed, want) {
@@ -118,7 +118,7 @@ func TestLingeringConnectionGivesWay(t *testing.T) {
 		reading:   make(chan struct{}), ended: make(chan struct{}),
 	}
 	c := table.add(end)
-	c.setPhase(running)
+	c.setPhase(connRunning)
 	c.unreadBody.Store(true)
 	done := make(chan struct{})
 	go func() {
@@ -148,7 +148,7 @@ func TestClosedConnectionLeavesTheTable(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	first.setPhase(idle) // its last read returns after that
+	first.setPhase(connIdle) // its last read returns after that
 	if table.add(&clientEnd{name: "third", address: "192.0.2.1", closed: &closed}) == nil {
 		t.Error("a connection after the first was refused")
 	}

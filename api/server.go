@@ -188,7 +188,7 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	}
 	r.address = r.clientAddress()
 	if c, ok := fast.Conn().(*conn); ok {
-		c.setPhase(running)
+		c.setPhase(connRunning)
 	}
 	s.prepare(r)
 	method := string(fast.Method())
