@@ -16,11 +16,8 @@ import (
 // Code is the part of an error code after its common prefix: "<area>:<name>".
 type Code string
 
-// codePrefix begins every error code on the wire.
-const codePrefix = "urn:svc:platform:billing:error:"
-
 // URN returns the code as it appears on the wire.
-func (c Code) URN() string { return codePrefix + string(c) }
+func (c Code) URN() string { return docs.CodePrefix + string(c) }
 
 // Entry is one row of the error catalogue.
 type Entry struct {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"partnerbilling/api/docs"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -74,7 +76,7 @@ func (a *Answer) Faults() []Fault {
 	}
 	var faults []Fault
 	for _, e := range envelope.Errors {
-		code := strings.TrimPrefix(e.Code, "urn:svc:platform:billing:error:")
+		code := strings.TrimPrefix(e.Code, docs.CodePrefix)
 		faults = append(faults, Fault{Code: code, Target: e.Target, Message: e.DisplayMessage + e.Message})
 	}
 	return faults

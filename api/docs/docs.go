@@ -11,6 +11,9 @@ import (
 // Path is the URL path of the index page. All other pages and assets are below it.
 const Path = "/docs"
 
+// CodePrefix begins every error code on the wire.
+const CodePrefix = "urn:svc:platform:billing:error:"
+
 // MaxAge is how long caches may keep the document, the pages and the assets.
 const MaxAge = 5 * time.Minute
 
@@ -82,5 +85,5 @@ func (d *Docs) Reference(sandbox bool) ([]byte, error) {
 }
 
 // HelpPath returns the URL path and fragment of the guide's section about an error code. The code
-// comes without the prefix that all codes have, as in "batches:missing-field".
+// comes without CodePrefix, as in "batches:missing-field".
 func HelpPath(code string) string { return Path + "/guides/error-codes#" + anchor(code) }

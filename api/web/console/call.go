@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"partnerbilling/api/docs"
 	"partnerbilling/models"
 )
 
@@ -107,8 +108,6 @@ type madeCall struct {
 	Took         time.Duration
 }
 
-const codePrefix = "urn:svc:platform:billing:error:"
-
 // takeApart reads an answer. An answer that is not JSON has neither data nor faults.
 func takeApart(a Answer) *result {
 	r := &result{Answer: a}
@@ -122,7 +121,7 @@ func takeApart(a Answer) *result {
 	}
 	r.data, r.traceID = envelope.Data, envelope.TraceID
 	for _, e := range envelope.Errors {
-		r.faults = append(r.faults, fault{strings.TrimPrefix(e.Code, codePrefix),
+		r.faults = append(r.faults, fault{strings.TrimPrefix(e.Code, docs.CodePrefix),
 			e.DisplayMessage + e.Message, e.Target})
 	}
 	return r
