@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -188,37 +187,20 @@ func (in *queryReader) millis(name string) *models.Millis {
 	return &at
 }
 
-// reference decodes a partner's reference, "" if it is absent.
-func (in *queryReader) reference(name string) string {
+// text decodes a parameter that check accepts, "" if it is absent.
+func (in *queryReader) text(name string, check func(string) error) string {
 	text, ok := in.r.Query(name)
 	if !ok {
 		return ""
 	}
-	if err := models.ValidateReference(text); err != nil {
+	if err := check(text); err != nil {
 		in.fault(in.r.RefuseQuery(name, err.Error()))
 		return ""
 	}
 	return text
 }
 
-// id decodes an identifier into id, which stays unchanged if the parameter is absent.
-func (in *queryReader) id(name string, id encoding.TextUnmarshaler) {
-	if text, ok := in.r.Query(name); ok {
-		if err := isID(id)(text); err != nil {
-			in.fault(in.r.RefuseQuery(name, err.Error()))
-		}
-	}
-}
-
 // oneOf decodes one of the values, "" if the parameter is absent.
 func oneOf[T ~string](in *queryReader, name string, values []T) T {
-	text, ok := in.r.Query(name)
-	if !ok {
-		return ""
-	}
-	if err := isOneOf(values)(text); err != nil {
-		in.fault(in.r.RefuseQuery(name, err.Error()))
-		return ""
-	}
-	return T(text)
+	return T(in.text(name, isOneOf(values)))
 }

@@ -22,7 +22,7 @@ type paymentIntentFilter struct {
 
 func readPaymentIntentFilter(in *queryReader) paymentIntentFilter {
 	return paymentIntentFilter{
-		OrderID:     in.reference("orderId"),
+		OrderID:     in.text("orderId", models.ValidateReference),
 		State:       oneOf(in, "state", models.IntentStates),
 		Status:      oneOf(in, "transactionStatus", models.TransactionStatuses),
 		CreatedFrom: in.millis("createdFrom"),

@@ -86,8 +86,8 @@ func (f *webhookFilter) filter() models.WebhookFilter { return models.WebhookFil
 func readWebhookFilter(in *queryReader) (f webhookFilter) {
 	f.Status = oneOf(in, "status", models.WebhookStatuses)
 	f.Type = oneOf(in, "type", models.WebhookEventTypes)
-	in.id("siteId", &f.SiteID)
-	in.id("paymentIntentId", &f.PaymentIntentID)
+	in.text("siteId", isID(&f.SiteID))
+	in.text("paymentIntentId", isID(&f.PaymentIntentID))
 	f.From, f.To = in.millis("from"), in.millis("to")
 	return f
 }
@@ -128,8 +128,7 @@ func (w *webhooks) listEvents(ctx context.Context, r *Request) error {
 }
 
 func (w *webhooks) getEvent(ctx context.Context, r *Request) error {
-	id := paramID[models.WebhookEventID](r)
-	event, attempts, err := w.store.WebhookEvent(ctx, r.Principal.OrganisationID, id)
+	event, attempts, err := w.store.WebhookEvent(ctx, r.Principal.OrganisationID, paramID[models.WebhookEventID](r))
 	if err != nil {
 		return webhookError(r, err)
 	}
@@ -143,8 +142,7 @@ func (w *webhooks) getEvent(ctx context.Context, r *Request) error {
 }
 
 func (w *webhooks) redeliver(ctx context.Context, r *Request) error {
-	id := paramID[models.WebhookEventID](r)
-	event, task, err := w.store.RedeliverWebhook(ctx, r.Principal.OrganisationID, id)
+	event, task, err := w.store.RedeliverWebhook(ctx, r.Principal.OrganisationID, paramID[models.WebhookEventID](r))
 	if err != nil {
 		return webhookError(r, err)
 	}
