@@ -138,9 +138,9 @@ func (s *Server) limitRate(ctx context.Context, r *Request) error {
 func (r *Request) setLimitHeaders(limits []ratelimit.Limit) {
 	var policies, states []string
 	for _, l := range limits {
-		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", l.Name, l.Quota, seconds(l.Window)))
+		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%s", l.Name, l.Quota, seconds(l.Window)))
 		if !l.Unknown {
-			states = append(states, fmt.Sprintf("%q;r=%d;t=%d", l.Name, l.Remaining, seconds(l.Reset)))
+			states = append(states, fmt.Sprintf("%q;r=%d;t=%s", l.Name, l.Remaining, seconds(l.Reset)))
 		}
 	}
 	if len(policies) > 0 {
@@ -152,7 +152,9 @@ func (r *Request) setLimitHeaders(limits []ratelimit.Limit) {
 }
 
 // seconds returns d in whole seconds, rounded up.
-func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
+}
 
 func (s *Server) checkScope(_ context.Context, r *Request) error { return r.route.permit(r.Principal) }
 
@@ -368,7 +370,7 @@ func (s *Server) fail(ctx context.Context, r *Request, err error) {
 		response.Header.Set("WWW-Authenticate", e.Challenge)
 	}
 	if e.RetryAfter > 0 {
-		response.Header.Set("Retry-After", strconv.FormatInt(seconds(e.RetryAfter), 10))
+		r.RetryAfter(e.RetryAfter)
 	}
 	if e.Close {
 		response.SetConnectionClose()

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"sync"
 
@@ -84,7 +83,7 @@ func (r *Request) docsPage(page []byte, policy string) error {
 }
 
 func (r *Request) cacheDocs() {
-	r.SetHeader("Cache-Control", fmt.Sprintf("public, max-age=%d", seconds(docs.MaxAge)))
+	r.SetHeader("Cache-Control", "public, max-age="+seconds(docs.MaxAge))
 }
 
 func serveAsset(_ context.Context, r *Request) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -74,7 +73,7 @@ func writeHealth(w http.ResponseWriter, trace models.TraceID, data any, refusal 
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if refusal != nil {
-		w.Header().Set("Retry-After", strconv.FormatInt(seconds(refusal.RetryAfter), 10))
+		w.Header().Set("Retry-After", seconds(refusal.RetryAfter))
 		w.WriteHeader(refusal.Status())
 		_, _ = w.Write(errorBody(refusal, trace, false, time.Time{}))
 		return

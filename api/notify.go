@@ -2,13 +2,9 @@ package api
 
 import "partnerbilling/models"
 
-// maxNotified is the maximum number of tasks in one notification. The dispatcher's loop finds the
-// others.
-const maxNotified = 100
-
 // notifyTasks wakes workers for tasks. notify may be nil, and a zero task means that there is none.
 func notifyTasks(notify func([]models.TaskID), tasks ...models.TaskID) {
 	if notify != nil && len(tasks) > 0 && !tasks[0].IsZero() {
-		notify(tasks[:min(len(tasks), maxNotified)])
+		notify(tasks[:min(len(tasks), 100)]) // the dispatcher's loop finds the rest
 	}
 }

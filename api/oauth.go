@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -98,6 +97,6 @@ func serveMetadata(_ context.Context, r *Request, cfg *Config) error {
 
 // publicDocument answers with a cacheable JSON document without the envelope.
 func (r *Request) publicDocument(document []byte, maxAge time.Duration) error {
-	r.SetHeader("Cache-Control", fmt.Sprintf("public, max-age=%d", seconds(maxAge)))
+	r.SetHeader("Cache-Control", "public, max-age="+seconds(maxAge))
 	return r.Bytes(http.StatusOK, ContentTypeJSON, document)
 }

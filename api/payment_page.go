@@ -105,12 +105,9 @@ func (p *paymentPage) act(ctx context.Context, r *Request) error {
 	return r.seeOther(page.Path())
 }
 
-// The form's answer waits a moment for the result, so that most customers see it at once. Later
-// results appear on the page by themselves.
-const (
-	resultWait         = time.Second
-	resultPollInterval = 100 * time.Millisecond
-)
+// resultWait is the time for which the form's answer waits for the result, so that most customers
+// see it at once. Later results appear on the page by themselves.
+const resultWait = time.Second
 
 // awaitResult returns when the payment is final or resultWait has passed.
 func (p *paymentPage) awaitResult(ctx context.Context, r *Request) error {
@@ -124,7 +121,7 @@ func (p *paymentPage) awaitResult(ctx context.Context, r *Request) error {
 		if intent.State == models.IntentFinal {
 			return nil
 		}
-		if err := r.pause(ctx, resultPollInterval); err != nil {
+		if err := r.pause(ctx); err != nil {
 			return err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -104,9 +103,7 @@ func PathOf(segments ...string) string {
 }
 
 // RetryAfter sets the header Retry-After, in whole seconds rounded up.
-func (r *Request) RetryAfter(d time.Duration) {
-	r.SetHeader("Retry-After", strconv.FormatInt(seconds(d), 10))
-}
+func (r *Request) RetryAfter(d time.Duration) { r.SetHeader("Retry-After", seconds(d)) }
 
 // Replayed marks the answer as a repetition of the answer to an earlier, identical request.
 func (r *Request) Replayed() { r.SetHeader(headerReplayed, "true") }

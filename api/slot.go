@@ -59,10 +59,10 @@ func (r *Request) withoutSlot(ctx context.Context, wait func()) error {
 	return r.slot.reacquire(ctx)
 }
 
-// pause waits without a slot, for d or until ctx ends.
-func (r *Request) pause(ctx context.Context, d time.Duration) error {
+// pause waits without a slot between two polls, or until ctx ends.
+func (r *Request) pause(ctx context.Context) error {
 	return r.withoutSlot(ctx, func() {
-		timer := time.NewTimer(d)
+		timer := time.NewTimer(minPollInterval)
 		defer timer.Stop()
 		select {
 		case <-timer.C:

@@ -196,9 +196,6 @@ func (w *webhooks) testEndpoint(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, webhookTestData{id, status, describeAttempt(&attempt)})
 }
 
-// testPollInterval is the pause between two reads of a test event that a worker delivers.
-const testPollInterval = 100 * time.Millisecond
-
 // awaitTest waits for the end of a test event that a worker delivers, and returns the last attempt.
 // It returns models.ErrNoWebhookEndpoint if the event has ended without an attempt.
 func (w *webhooks) awaitTest(ctx context.Context, r *Request, id models.WebhookEventID) (models.WebhookAttempt, error) {
@@ -213,7 +210,7 @@ func (w *webhooks) awaitTest(ctx context.Context, r *Request, id models.WebhookE
 		default:
 			return attempts[len(attempts)-1], nil
 		}
-		if err := r.pause(ctx, testPollInterval); err != nil {
+		if err := r.pause(ctx); err != nil {
 			return models.WebhookAttempt{}, err
 		}
 	}
