@@ -78,12 +78,17 @@ func (c *clientCache) get(ctx context.Context, id models.ClientID) (knownClient,
 	return knownClient{}, err
 }
 
-// getSince returns a client that was read after the given time or just now, or models.ErrNotFound.
+// getSince returns a client that was read after the given time or after the call began, or
+// models.ErrNotFound.
 func (c *clientCache) getSince(ctx context.Context, id models.ClientID, at time.Time) (knownClient, error) {
 	if entry, ok := c.known.Get(id); ok && entry.readAt.After(at) {
 		return entry.client, entry.err
 	}
+	called := c.now()
 	fresh, err := c.reread(ctx, id)
+	if err == nil && fresh.readAt.Before(called) { // the call has joined an older read
+		fresh, err = c.reread(ctx, id)
+	}
 	if err != nil {
 		return knownClient{}, err
 	}
