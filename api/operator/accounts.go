@@ -16,11 +16,12 @@ import (
 // unknown names take the same time. Only tests change it.
 var hashCost = 12
 
-// The lengths of passwords, in bytes. bcrypt ignores what follows the 72nd byte.
-const (
-	minPassword = 12
-	maxPassword = 72
-)
+// MinPassword is the minimum length of a password, in bytes. Only a sandbox may configure a shorter
+// one.
+const MinPassword = 16
+
+// maxPassword is the maximum length of a password, in bytes. bcrypt ignores what follows.
+const maxPassword = 72
 
 // maxName is the maximum length of an account's name, in bytes.
 const maxName = 64
@@ -56,8 +57,8 @@ func Hash(name, password string, role Role) (string, error) {
 	if err := checkName(name); err != nil {
 		return "", err
 	}
-	if len(password) < minPassword || len(password) > maxPassword {
-		return "", fmt.Errorf("operator: the password must have %d to %d bytes", minPassword, maxPassword)
+	if len(password) < MinPassword || len(password) > maxPassword {
+		return "", fmt.Errorf("operator: the password must have %d to %d bytes", MinPassword, maxPassword)
 	}
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), hashCost)
 	return name + ":" + string(hash) + ":" + string(role), err

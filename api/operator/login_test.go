@@ -288,7 +288,8 @@ func TestParseAccountsRefuses(t *testing.T) {
 		}
 	}
 	for _, tt := range [][2]string{
-		{"jane", "short"}, {"jane", strings.Repeat("x", 73)}, {"", password}, {"a:b", password}, {strings.Repeat("x", 65), password},
+		{"jane", strings.Repeat("x", operator.MinPassword-1)}, {"jane", strings.Repeat("x", 73)}, {"", password},
+		{"a:b", password}, {strings.Repeat("x", 65), password},
 	} {
 		if line, err := operator.Hash(tt[0], tt[1], operator.RoleLook); err == nil {
 			t.Errorf("%q: %s", tt, line)

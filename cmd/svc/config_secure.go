@@ -13,15 +13,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"partnerbilling/api/operator"
 	"partnerbilling/queue"
 )
 
-const (
-	// minRailSecret is the minimum length of the secret in SVC_RAIL_KEY in production, in bytes.
-	minRailSecret = 32
-	// minOpsPassword is the minimum length of SVC_OPS_PASSWORD in production, in bytes.
-	minOpsPassword = 16
-)
+// minRailSecret is the minimum length of the secret in SVC_RAIL_KEY in production, in bytes.
+const minRailSecret = 32
 
 // plainParts are the connections that SVC_ALLOW_PLAIN may name.
 var plainParts = []string{"postgres", "redis", "rail", "issuer"}
@@ -77,8 +74,8 @@ func (c *Config) checkProduction() error {
 	if _, secret, _ := strings.Cut(c.RailKey, ":"); c.RailKey != "" && len(secret) < minRailSecret {
 		refuse("SVC_RAIL_KEY", fmt.Sprintf("must have a secret of at least %d bytes in production", minRailSecret))
 	}
-	if c.OpsPassword != "" && len(c.OpsPassword) < minOpsPassword {
-		refuse("SVC_OPS_PASSWORD", fmt.Sprintf("must have at least %d bytes in production", minOpsPassword))
+	if c.OpsPassword != "" && len(c.OpsPassword) < operator.MinPassword {
+		refuse("SVC_OPS_PASSWORD", fmt.Sprintf("must have at least %d bytes in production", operator.MinPassword))
 	}
 	c.checkPlain(refuse)
 	return errors.Join(errs...)
