@@ -115,7 +115,7 @@ func Pending(ctx context.Context, db *bun.DB) (int, error) {
 	}
 	var recorded []migration
 	rows, err := db.QueryContext(ctx, readRecords)
-	if isUndefinedTable(err) {
+	if IsUndefinedTable(err) {
 		return len(own), nil
 	}
 	if err != nil {
@@ -332,7 +332,9 @@ func run(ctx context.Context, conn *pgconn.PgConn, sql string) error {
 	return err
 }
 
-func isUndefinedTable(err error) bool {
+// IsUndefinedTable reports whether a statement failed because a table does not exist, as before the
+// first migration.
+func IsUndefinedTable(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "42P01"
 }

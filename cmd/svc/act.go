@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"partnerbilling/migrations"
 	"partnerbilling/models"
 )
 
@@ -66,7 +67,7 @@ func (p *program) beginAct(cmd *cobra.Command, _ []string) error {
 func perform(ctx context.Context, cfg Config, store *models.Store, do storeFunc) error {
 	err := do(ctx, cfg, store)
 	recorded := store.EndAct(ctx, err)
-	if isUndefinedTable(recorded) { // before the first migration
+	if migrations.IsUndefinedTable(recorded) { // before the first migration
 		return err
 	}
 	return errors.Join(err, recorded)

@@ -143,7 +143,7 @@ func (p *program) dashboardCommand() *cobra.Command {
 	return serving("dashboard", "Serve the operators' pages at /ops, with the queue dashboard",
 		func(ctx context.Context, _ []string) error {
 			return p.serve(ctx, "127.0.0.1:8081", func(ctx context.Context, s *service) error {
-				store, err := s.checkEnvironment(ctx)
+				store, err := s.openDashboardStore(ctx)
 				if err != nil {
 					return err
 				}
@@ -171,6 +171,24 @@ func (p *program) dashboardCommand() *cobra.Command {
 				return nil
 			})
 		})
+}
+
+// openDashboardStore opens the dashboard's store with the replica, and checks its deployment. The
+// dashboard starts even if the database is unavailable: openDashboardStore then logs a warning.
+func (s *service) openDashboardStore(ctx context.Context) (*models.Store, error) {
+	store, err := s.openStore("dashboard", 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.useReplica(store); err != nil {
+		return nil, err
+	}
+	err = checkDeployment(ctx, store, s.cfg.deployment(false))
+	if errors.Is(err, models.ErrUnavailable) {
+		s.log.WarnContext(ctx, "cannot check the environment of the database", "error", err)
+		return store, nil
+	}
+	return store, err
 }
 
 func (p *program) railCommand() *cobra.Command {

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/spf13/cobra"
-
+	"partnerbilling/migrations"
 	"partnerbilling/models"
 )
 
@@ -62,70 +60,11 @@ func checkDeployment(ctx context.Context, store *models.Store, own models.Deploy
 		return nil
 	}
 	d, err := store.Deployment(ctx)
-	if errors.Is(err, models.ErrNotFound) || isUndefinedTable(err) {
+	if errors.Is(err, models.ErrNotFound) || migrations.IsUndefinedTable(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	return explainMismatch(d.Check(own))
-}
-
-// checkEnvironment opens the dashboard's store and checks its deployment. The dashboard starts even
-// if the database is unavailable: checkEnvironment then logs a warning and returns the store.
-func (s *service) checkEnvironment(ctx context.Context) (*models.Store, error) {
-	store, err := s.openStore("dashboard", 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.useReplica(store); err != nil {
-		return nil, err
-	}
-	err = checkDeployment(ctx, store, s.cfg.deployment(false))
-	if errors.Is(err, models.ErrUnavailable) {
-		s.log.WarnContext(ctx, "cannot check the environment of the database", "error", err)
-		return store, nil
-	}
-	return store, err
-}
-
-func isUndefinedTable(err error) bool {
-	const undefinedTable = "42P01"
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == undefinedTable
-}
-
-func (p *program) railAdminCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "rail", Short: "Show or replace the payment rail that the database remembers"}
-	show := func(ctx context.Context, store *models.Store, _ []string) error {
-		d, err := store.Deployment(ctx)
-		if err != nil {
-			return err
-		}
-		return p.table("ENVIRONMENT\tRAIL\tID", func(row func(...any)) { row(d.Environment, d.Rail, d.RailID) })
-	}
-	replace := command("replace",
-		"Make the database remember the rail of SVC_RAIL and SVC_RAIL_ID; stop the workers first",
-		func(ctx context.Context, _ []string) error { return p.withAnyRail(ctx, p.replaceRail) })
-	cmd.AddCommand(p.storeCommand("show", "Print the environment and the rail", show),
-		acting(models.ActReplaceRail, replace))
-	return cmd
-}
-
-func (p *program) replaceRail(ctx context.Context, cfg Config, store *models.Store) error {
-	if cfg.Env == "" {
-		return errors.New("SVC_ENV must be sandbox or production")
-	}
-	err := store.ReplaceRail(ctx, cfg.rail(), cfg.RailID)
-	switch {
-	case errors.Is(err, models.ErrInDoubt):
-		return explain(err, "debits or payments are in flight or in doubt, and only the old rail knows their "+
-			"outcomes: let the workers finish them first")
-	case errors.Is(err, models.ErrNotFound):
-		return explain(err, "no process has used this database yet: the first process determines its rail")
-	case err != nil:
-		return err
-	}
-	fmt.Fprintf(p.stdout, "the rail is %s %s\n", cfg.rail(), cfg.RailID)
-	return nil
 }
