@@ -26,8 +26,8 @@ func acting(name models.ActName, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// addOperatorFlag adds the flags --operator and --reason to a command and its subcommands.
-func (p *program) addOperatorFlag(cmd *cobra.Command) {
+// addActFlags adds the flags --operator and --reason to a command and its subcommands.
+func (p *program) addActFlags(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVar(&p.operator, "operator", "",
 		"your name in the audit log (default $SVC_OPERATOR, else the account's name)")
 	cmd.PersistentFlags().StringVar(&p.reason, "reason", "",

@@ -104,7 +104,7 @@ func withID[N models.Noun](
 
 func (p *program) migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "migrate", Short: "Migrate the database schema"}
-	p.addOperatorFlag(cmd)
+	p.addActFlags(cmd)
 	migrate := func(
 		use, short string, do func(context.Context, Config, *models.Store) (int, error), done string,
 	) *cobra.Command {
@@ -167,7 +167,7 @@ func (p *program) grantsCommand() *cobra.Command {
 
 func (p *program) adminCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "admin", Short: "Operate the service"}
-	p.addOperatorFlag(cmd)
+	p.addActFlags(cmd)
 	cmd.AddCommand(
 		p.auditCommand(), p.reconcileCommand(),
 		p.logCommand(), p.recountCommand(), p.alertsCommand(), p.organisationCommand(),
