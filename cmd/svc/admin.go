@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -32,6 +30,20 @@ func (p *program) withAnyRail(ctx context.Context, do storeFunc) error {
 		return models.Deployment{Environment: cfg.Env}
 	}
 	return p.withDatabase(ctx, own, do)
+}
+
+// withKeyring is withStore for a command that needs the master keys.
+func (p *program) withKeyring(
+	ctx context.Context, do func(context.Context, *models.Store, *seal.Keyring) error,
+) error {
+	return p.withStore(ctx, func(ctx context.Context, cfg Config, store *models.Store) error {
+		ring, err := cfg.keyring()
+		if err != nil {
+			return err
+		}
+		store.SetKeyring(ring)
+		return do(ctx, store, ring)
+	})
 }
 
 // withDatabase opens the database, checks that it belongs to the deployment that own returns, and
@@ -182,6 +194,9 @@ func (p *program) adminCommand() *cobra.Command {
 	return cmd
 }
 
+// errViolations reports violations that an audit has printed.
+var errViolations = errors.New("the audit found violations")
+
 func (p *program) auditCommand() *cobra.Command {
 	return command("audit", "Check the invariants of money and state", func(ctx context.Context, _ []string) error {
 		return p.withStore(ctx, func(ctx context.Context, cfg Config, store *models.Store) error {
@@ -201,42 +216,6 @@ func (p *program) auditCommand() *cobra.Command {
 	})
 }
 
-func (p *program) alertsCommand() *cobra.Command {
-	list := func(ctx context.Context, store *models.Store, _ []string) error {
-		alerts, err := store.OpenAlerts(ctx, 1000)
-		if err != nil {
-			return err
-		}
-		const heading = "RAISED\tKIND\tSUBJECT\tDETAIL\tORGANISATION\tSITE\tTRACE\tACKNOWLEDGED"
-		return p.table(heading, func(row func(...any)) {
-			for _, a := range alerts {
-				row(formatTime(a.RaisedAt), a.Kind, a.Subject, a.Detail, orEmpty(a.OrganisationID),
-					orEmpty(a.SiteID), a.TraceID, a.AcknowledgedBy)
-			}
-		})
-	}
-	cmd := p.storeCommand("alerts", "List open alerts", list)
-	cmd.AddCommand(
-		acting(models.ActCloseAlert, p.closeAlertCommand()),
-		acting(models.ActAcknowledgeAlert, p.alertCommand("acknowledge", "Record that you are looking at an alert",
-			(*models.Store).AcknowledgeAlert)))
-	return cmd
-}
-
-// table prints rows in aligned columns under a heading.
-func (p *program) table(heading string, fill func(row func(...any))) error {
-	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, heading)
-	fill(func(cells ...any) {
-		texts := make([]string, len(cells))
-		for i, c := range cells {
-			texts[i] = fmt.Sprint(c)
-		}
-		fmt.Fprintln(w, strings.Join(texts, "\t"))
-	})
-	return w.Flush()
-}
-
 func (p *program) siteCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "site", Short: "Manage the Sites of organisations"}
 	add := idCommand(p, "add ORGANISATION NAME", "Add a Site",
@@ -249,61 +228,4 @@ func (p *program) siteCommand() *cobra.Command {
 		})
 	cmd.AddCommand(acting(models.ActAddSite, add))
 	return cmd
-}
-
-func (p *program) keysCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "keys", Short: "Manage the service's own keys"}
-	rotate := &cobra.Command{
-		Use:   "rotate PURPOSE",
-		Short: "Create the next accessToken, signupLink or paginationLink key",
-		Args:  cobra.ExactArgs(1),
-	}
-	rotate.RunE = func(cmd *cobra.Command, args []string) error {
-		if !slices.Contains(models.KeyPurposes, models.KeyPurpose(args[0])) {
-			return fmt.Errorf("there is no key purpose %q; the purposes are %q", args[0], models.KeyPurposes)
-		}
-		return p.withKeyring(cmd.Context(), func(ctx context.Context, store *models.Store, ring *seal.Keyring) error {
-			id, err := store.RotateKey(ctx, ring, models.KeyPurpose(args[0]))
-			if err == nil {
-				fmt.Fprintf(p.stdout, "%s, active in %s\n", id, models.KeyActivationDelay)
-			}
-			return err
-		})
-	}
-	reseal := command("reseal",
-		"Encrypt all stored secrets under the first master key, so that older keys can be removed",
-		func(ctx context.Context, _ []string) error {
-			return p.withKeyring(ctx, func(ctx context.Context, store *models.Store, ring *seal.Keyring) error {
-				keys, err := store.ResealKeys(ctx, ring)
-				if err != nil {
-					return err
-				}
-				secrets, err := store.ResealWebhookSecrets(ctx, ring)
-				if err != nil {
-					return err
-				}
-				parties, err := store.ResealParties(ctx, ring)
-				if err == nil {
-					fmt.Fprintf(p.stdout, "%d resealed\n", keys+secrets+parties)
-				}
-				return err
-			})
-		})
-	cmd.AddCommand(acting(models.ActRotateKey, rotate), acting(models.ActReseal, reseal), p.listKeysCommand(),
-		acting(models.ActRetireKey, p.retireKeyCommand()))
-	return cmd
-}
-
-// withKeyring is withStore for a command that needs the master keys.
-func (p *program) withKeyring(
-	ctx context.Context, do func(context.Context, *models.Store, *seal.Keyring) error,
-) error {
-	return p.withStore(ctx, func(ctx context.Context, cfg Config, store *models.Store) error {
-		ring, err := cfg.keyring()
-		if err != nil {
-			return err
-		}
-		store.SetKeyring(ring)
-		return do(ctx, store, ring)
-	})
 }

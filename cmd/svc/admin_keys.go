@@ -4,13 +4,56 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
-	"partnerbilling/api/web"
 	"partnerbilling/models"
 	"partnerbilling/models/seal"
 )
+
+func (p *program) keysCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "keys", Short: "Manage the service's own keys"}
+	rotate := &cobra.Command{
+		Use:   "rotate PURPOSE",
+		Short: "Create the next accessToken, signupLink or paginationLink key",
+		Args:  cobra.ExactArgs(1),
+	}
+	rotate.RunE = func(cmd *cobra.Command, args []string) error {
+		if !slices.Contains(models.KeyPurposes, models.KeyPurpose(args[0])) {
+			return fmt.Errorf("there is no key purpose %q; the purposes are %q", args[0], models.KeyPurposes)
+		}
+		return p.withKeyring(cmd.Context(), func(ctx context.Context, store *models.Store, ring *seal.Keyring) error {
+			id, err := store.RotateKey(ctx, ring, models.KeyPurpose(args[0]))
+			if err == nil {
+				fmt.Fprintf(p.stdout, "%s, active in %s\n", id, models.KeyActivationDelay)
+			}
+			return err
+		})
+	}
+	reseal := command("reseal",
+		"Encrypt all stored secrets under the first master key, so that older keys can be removed",
+		func(ctx context.Context, _ []string) error {
+			return p.withKeyring(ctx, func(ctx context.Context, store *models.Store, ring *seal.Keyring) error {
+				keys, err := store.ResealKeys(ctx, ring)
+				if err != nil {
+					return err
+				}
+				secrets, err := store.ResealWebhookSecrets(ctx, ring)
+				if err != nil {
+					return err
+				}
+				parties, err := store.ResealParties(ctx, ring)
+				if err == nil {
+					fmt.Fprintf(p.stdout, "%d resealed\n", keys+secrets+parties)
+				}
+				return err
+			})
+		})
+	cmd.AddCommand(acting(models.ActRotateKey, rotate), acting(models.ActReseal, reseal), p.listKeysCommand(),
+		acting(models.ActRetireKey, p.retireKeyCommand()))
+	return cmd
+}
 
 func (p *program) listKeysCommand() *cobra.Command {
 	return command("list", "List live keys", func(ctx context.Context, _ []string) error {
@@ -49,62 +92,4 @@ func (p *program) retireKeyCommand() *cobra.Command {
 		})
 	}
 	return cmd
-}
-
-// alertCommand returns a command that changes an open alert.
-func (p *program) alertCommand(
-	use, short string, change func(*models.Store, context.Context, string, string) error,
-) *cobra.Command {
-	return p.storeCommand(use+" KIND SUBJECT", short,
-		func(ctx context.Context, store *models.Store, args []string) error {
-			return explainAlert(change(store, ctx, args[0], args[1]))
-		})
-}
-
-func (p *program) closeAlertCommand() *cobra.Command {
-	var organisation string
-	cmd := p.alertCommand("close", "Close an alert after it has been dealt with", (*models.Store).CloseAlert)
-	one := cmd.RunE
-	cmd.Use = "close KIND {SUBJECT | --organisation ORGANISATION}"
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if organisation != "" {
-			return cobra.ExactArgs(1)(cmd, args)
-		}
-		return cobra.ExactArgs(2)(cmd, args)
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if organisation == "" {
-			return one(cmd, args)
-		}
-		var id models.OrganisationID
-		if err := id.UnmarshalText([]byte(organisation)); err != nil {
-			return fmt.Errorf("--organisation: %w", err)
-		}
-		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
-			n, err := store.CloseAlertsOf(ctx, args[0], id)
-			if err == nil {
-				fmt.Fprintln(p.stdout, web.Plural(n, "alert", "alerts"), "closed")
-			}
-			return explainAlert(err)
-		})
-	}
-	cmd.Flags().StringVar(&organisation, "organisation", "",
-		"close all alerts of the kind that concern this organisation")
-	return cmd
-}
-
-// explainAlert words the errors of alerts for operators.
-func explainAlert(err error) error {
-	if errors.Is(err, models.ErrNotFound) {
-		return explain(err, "no such alert is open; svc admin alerts lists the open ones")
-	}
-	return err
-}
-
-// formatTime formats a time in UTC for people. It returns "" for 0.
-func formatTime(at models.Millis) string {
-	if at == 0 {
-		return ""
-	}
-	return at.Time().Format("2006-01-02 15:04:05Z")
 }

@@ -160,14 +160,6 @@ func tablePrinter(w io.Writer) logPrinter {
 	}
 }
 
-// printable quotes a text that would break the table. References are chosen by partners.
-func printable(text string) string {
-	if quoted := fmt.Sprintf("%q", text); quoted != `"`+text+`"` {
-		return quoted
-	}
-	return text
-}
-
 func csvPrinter(w io.Writer) logPrinter {
 	table := csv.NewWriter(w)
 	record := []string{
@@ -192,12 +184,4 @@ func csvPrinter(w io.Writer) logPrinter {
 		table.Flush()
 		return table.Error()
 	}
-}
-
-// orEmpty returns an id's text, or "" for the zero id.
-func orEmpty[N models.Noun](id models.ID[N]) string {
-	if id.IsZero() {
-		return ""
-	}
-	return id.String()
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -16,8 +15,6 @@ import (
 	"partnerbilling/models"
 	"partnerbilling/queue"
 )
-
-func isAddressInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
 
 // serve runs a serving command: it reads the configuration, lets assemble add the parts, and runs
 // them.

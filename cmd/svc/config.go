@@ -357,6 +357,9 @@ func (c *Config) keyring() (*seal.Keyring, error) {
 	return ring, nil
 }
 
+// pooled reports whether the database URL leads to a pooler in transaction mode.
+func (c *Config) pooled() bool { return c.DatabasePooler == "transaction" }
+
 // LogValue returns the configuration without secrets, for the log.
 func (c Config) LogValue() slog.Value {
 	var attrs []slog.Attr

@@ -127,6 +127,15 @@ func (d *dev) prepare(ctx context.Context) error {
 	return d.migrate(ctx)
 }
 
+// ensureDir creates the data folder. Mode 0711 lets the private servers' account enter it, but not
+// list it. Each file in it is private.
+func ensureDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // see above
+		return fmt.Errorf("data folder: %w", err)
+	}
+	return nil
+}
+
 func (d *dev) startServers(ctx context.Context) error {
 	if d.cfg.DatabaseURL != "" && d.cfg.RedisURL != "" {
 		return nil

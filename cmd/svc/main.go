@@ -56,9 +56,6 @@ type program struct {
 	reason         string // of the flag --reason
 }
 
-// errViolations reports violations that an audit has printed.
-var errViolations = errors.New("the audit found violations")
-
 func (p *program) command() *cobra.Command {
 	root := &cobra.Command{
 		Use: "svc", Short: "Partner billing and checkout service",

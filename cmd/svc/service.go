@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -99,9 +99,6 @@ func (s *service) openStore(name string, queued int) (*models.Store, error) {
 	s.metrics.MustRegister(collectors.NewDBStatsCollector(store.DB().DB, name))
 	return store, nil
 }
-
-// pooled reports whether the database URL leads to a pooler in transaction mode.
-func (c *Config) pooled() bool { return c.DatabasePooler == "transaction" }
 
 // checkDatabase checks the settings of sessions, the schema and the durability of commits at start.
 // Production refuses a database that may lose commits; the sandbox logs a warning.
@@ -201,18 +198,9 @@ func listen(ctx context.Context, variable, address string) (net.Listener, error)
 	if err == nil {
 		return ln, nil
 	}
-	if isAddressInUse(err) {
+	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s is in use by another process: end it, or choose another address with %s",
 			address, variable)
 	}
 	return nil, fmt.Errorf("%s: %w", variable, err)
-}
-
-// ensureDir creates the data folder. Mode 0711 lets the private servers' account enter it, but not
-// list it. Each file in it is private.
-func ensureDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // see above
-		return fmt.Errorf("data folder: %w", err)
-	}
-	return nil
 }

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"partnerbilling/api/web"
+	"partnerbilling/models"
+)
+
+func (p *program) alertsCommand() *cobra.Command {
+	list := func(ctx context.Context, store *models.Store, _ []string) error {
+		alerts, err := store.OpenAlerts(ctx, 1000)
+		if err != nil {
+			return err
+		}
+		const heading = "RAISED\tKIND\tSUBJECT\tDETAIL\tORGANISATION\tSITE\tTRACE\tACKNOWLEDGED"
+		return p.table(heading, func(row func(...any)) {
+			for _, a := range alerts {
+				row(formatTime(a.RaisedAt), a.Kind, a.Subject, a.Detail, orEmpty(a.OrganisationID),
+					orEmpty(a.SiteID), a.TraceID, a.AcknowledgedBy)
+			}
+		})
+	}
+	cmd := p.storeCommand("alerts", "List open alerts", list)
+	cmd.AddCommand(
+		acting(models.ActCloseAlert, p.closeAlertCommand()),
+		acting(models.ActAcknowledgeAlert, p.alertCommand("acknowledge", "Record that you are looking at an alert",
+			(*models.Store).AcknowledgeAlert)))
+	return cmd
+}
+
+// alertCommand returns a command that changes an open alert.
+func (p *program) alertCommand(
+	use, short string, change func(*models.Store, context.Context, string, string) error,
+) *cobra.Command {
+	return p.storeCommand(use+" KIND SUBJECT", short,
+		func(ctx context.Context, store *models.Store, args []string) error {
+			return explainAlert(change(store, ctx, args[0], args[1]))
+		})
+}
+
+func (p *program) closeAlertCommand() *cobra.Command {
+	var organisation string
+	cmd := p.alertCommand("close", "Close an alert after it has been dealt with", (*models.Store).CloseAlert)
+	one := cmd.RunE
+	cmd.Use = "close KIND {SUBJECT | --organisation ORGANISATION}"
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if organisation != "" {
+			return cobra.ExactArgs(1)(cmd, args)
+		}
+		return cobra.ExactArgs(2)(cmd, args)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if organisation == "" {
+			return one(cmd, args)
+		}
+		var id models.OrganisationID
+		if err := id.UnmarshalText([]byte(organisation)); err != nil {
+			return fmt.Errorf("--organisation: %w", err)
+		}
+		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+			n, err := store.CloseAlertsOf(ctx, args[0], id)
+			if err == nil {
+				fmt.Fprintln(p.stdout, web.Plural(n, "alert", "alerts"), "closed")
+			}
+			return explainAlert(err)
+		})
+	}
+	cmd.Flags().StringVar(&organisation, "organisation", "",
+		"close all alerts of the kind that concern this organisation")
+	return cmd
+}
+
+// explainAlert words the errors of alerts for operators.
+func explainAlert(err error) error {
+	if errors.Is(err, models.ErrNotFound) {
+		return explain(err, "no such alert is open; svc admin alerts lists the open ones")
+	}
+	return err
+}
