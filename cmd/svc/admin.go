@@ -69,13 +69,21 @@ func (p *program) withDatabase(ctx context.Context, own func(*Config) models.Dep
 	return errors.Join(err, store.Close())
 }
 
-// storeCommand returns a command that uses the database. It takes as many arguments as its usage
-// names.
+// usageArgs accepts as many arguments as a usage names; more if it ends with "...".
+func usageArgs(use string) cobra.PositionalArgs {
+	n := strings.Count(use, " ")
+	if strings.HasSuffix(use, "...") {
+		return cobra.MinimumNArgs(n)
+	}
+	return cobra.ExactArgs(n)
+}
+
+// storeCommand returns a command that uses the database. It takes the arguments of its usage.
 func (p *program) storeCommand(
 	use, short string, do func(ctx context.Context, store *models.Store, args []string) error,
 ) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.ExactArgs(strings.Count(use, " ")),
+		Use: use, Short: short, Args: usageArgs(use),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
 				return do(ctx, store, args)
@@ -85,13 +93,13 @@ func (p *program) storeCommand(
 }
 
 // idCommand returns a command that uses the database, and whose first argument is an id. It takes
-// as many arguments as its usage names.
+// the arguments of its usage.
 func idCommand[N models.Noun](
 	p *program, use, short string,
 	do func(ctx context.Context, store *models.Store, id models.ID[N], args []string) error,
 ) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.ExactArgs(strings.Count(use, " ")),
+		Use: use, Short: short, Args: usageArgs(use),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			of := func(ctx context.Context, store *models.Store, id models.ID[N]) error {
 				return do(ctx, store, id, args)

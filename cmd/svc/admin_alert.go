@@ -26,43 +26,37 @@ func (p *program) alertsCommand() *cobra.Command {
 		})
 	}
 	cmd := p.storeCommand("alerts", "List open alerts", list)
-	cmd.AddCommand(
-		acting(models.ActCloseAlert, p.closeAlertCommand()),
-		acting(models.ActAcknowledgeAlert, p.alertCommand("acknowledge", "Record that you are looking at an alert",
-			(*models.Store).AcknowledgeAlert)))
-	return cmd
-}
-
-// alertCommand returns a command that changes an open alert.
-func (p *program) alertCommand(
-	use, short string, change func(*models.Store, context.Context, string, string) error,
-) *cobra.Command {
-	return p.storeCommand(use+" KIND SUBJECT", short,
+	acknowledge := p.storeCommand("acknowledge KIND SUBJECT", "Record that you are looking at an alert",
 		func(ctx context.Context, store *models.Store, args []string) error {
-			return explainAlert(change(store, ctx, args[0], args[1]))
+			return explainAlert(store.AcknowledgeAlert(ctx, args[0], args[1]))
 		})
+	cmd.AddCommand(acting(models.ActCloseAlert, p.closeAlertCommand()),
+		acting(models.ActAcknowledgeAlert, acknowledge))
+	return cmd
 }
 
 func (p *program) closeAlertCommand() *cobra.Command {
 	var organisation string
-	cmd := p.alertCommand("close", "Close an alert after it has been dealt with", (*models.Store).CloseAlert)
-	one := cmd.RunE
-	cmd.Use = "close KIND {SUBJECT | --organisation ORGANISATION}"
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if organisation != "" {
-			return cobra.ExactArgs(1)(cmd, args)
-		}
-		return cobra.ExactArgs(2)(cmd, args)
+	cmd := &cobra.Command{
+		Use: "close KIND {SUBJECT | --organisation ORGANISATION}", Short: "Close an alert after it has been dealt with",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if organisation != "" {
+				return cobra.ExactArgs(1)(cmd, args)
+			}
+			return cobra.ExactArgs(2)(cmd, args)
+		},
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if organisation == "" {
-			return one(cmd, args)
-		}
 		var id models.OrganisationID
-		if err := id.UnmarshalText([]byte(organisation)); err != nil {
-			return fmt.Errorf("--organisation: %w", err)
+		if organisation != "" {
+			if err := id.UnmarshalText([]byte(organisation)); err != nil {
+				return fmt.Errorf("--organisation: %w", err)
+			}
 		}
 		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
+			if organisation == "" {
+				return explainAlert(store.CloseAlert(ctx, args[0], args[1]))
+			}
 			n, err := store.CloseAlertsOf(ctx, args[0], id)
 			if err == nil {
 				fmt.Fprintln(p.stdout, web.Plural(n, "alert", "alerts"), "closed")

@@ -100,13 +100,11 @@ func (p *program) ofClient(
 }
 
 func (p *program) clientScopesCommand() *cobra.Command {
-	cmd := idCommand(p, "scopes CLIENT SCOPE...",
+	return idCommand(p, "scopes CLIENT SCOPE...",
 		"Replace a client's scopes; its tokens lose the others "+withinRevocationDelay,
 		func(ctx context.Context, store *models.Store, id models.ClientID, args []string) error {
 			return store.SetClientScopes(ctx, id, scopesOf(args[1:]))
 		})
-	cmd.Args = cobra.MinimumNArgs(2)
-	return cmd
 }
 
 // anyAddress stands for no restriction of a client's addresses.
