@@ -15,12 +15,12 @@ import (
 
 // followIntent adds flags to show the QR code of a new payment intent and to wait for the payment.
 // It returns the function that does so after the call.
-func followIntent(_ *ctl, cmd *cobra.Command) func(context.Context, *call, json.RawMessage) error {
+func followIntent(_ *ctl, cmd *cobra.Command) func(context.Context, *operationRun, json.RawMessage) error {
 	var qr bool
 	var wait time.Duration
 	cmd.Flags().BoolVar(&qr, "qr", false, "show the QR code in the terminal")
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait as long for the payment; the exit code is 8 unless it is Settled")
-	return func(ctx context.Context, run *call, data json.RawMessage) error {
+	return func(ctx context.Context, run *operationRun, data json.RawMessage) error {
 		var created client.CreatedPaymentIntent
 		if err := json.Unmarshal(data, &created); err != nil {
 			return err
@@ -35,7 +35,7 @@ func followIntent(_ *ctl, cmd *cobra.Command) func(context.Context, *call, json.
 	}
 }
 
-func (run *call) awaitPayment(ctx context.Context, id string, wait time.Duration) error {
+func (run *operationRun) awaitPayment(ctx context.Context, id string, wait time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	intent, err := run.api.AwaitPaymentIntent(waiting, run.site, id)
@@ -53,8 +53,8 @@ func (run *call) awaitPayment(ctx context.Context, id string, wait time.Duration
 }
 
 // checkTest returns a function that fails if the test event was not delivered.
-func checkTest(*ctl, *cobra.Command) func(context.Context, *call, json.RawMessage) error {
-	return func(_ context.Context, _ *call, data json.RawMessage) error {
+func checkTest(*ctl, *cobra.Command) func(context.Context, *operationRun, json.RawMessage) error {
+	return func(_ context.Context, _ *operationRun, data json.RawMessage) error {
 		var test client.WebhookTest
 		if err := json.Unmarshal(data, &test); err != nil {
 			return err

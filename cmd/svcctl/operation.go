@@ -33,7 +33,7 @@ type operation struct {
 	file       bool     // answers with a file, not with JSON
 	many       bool     // the last argument may be repeated: one call for each
 	// extend adds flags to the command, and returns what follows a call; nil for none.
-	extend func(c *ctl, cmd *cobra.Command) func(ctx context.Context, call *call, data json.RawMessage) error
+	extend func(c *ctl, cmd *cobra.Command) func(ctx context.Context, run *operationRun, data json.RawMessage) error
 }
 
 // listKind says whether an operation answers with a list.
@@ -53,8 +53,8 @@ type argument struct {
 	optional string // the value without the argument; "": it is required
 }
 
-// call is a run of an operation.
-type call struct {
+// operationRun is a run of an operation's command. It may call the operation several times.
+type operationRun struct {
 	*ctl
 	operation
 	api  *client.Client
@@ -103,7 +103,7 @@ func (c *ctl) operationCommand(op operation, name string) *cobra.Command {
 	if op.list == listPaged {
 		cmd.Flags().IntVar(&limit, "limit", defaultLimit, "maximum number of items; 0: all")
 	}
-	var after func(ctx context.Context, call *call, data json.RawMessage) error
+	var after func(ctx context.Context, run *operationRun, data json.RawMessage) error
 	if op.extend != nil {
 		after = op.extend(c, cmd)
 	}
@@ -209,8 +209,8 @@ func (in input) wrap(op operation, err error) error {
 
 // open signs in and returns the run of an operation. It looks for a Site only if the operation's
 // path contains one.
-func (c *ctl) open(ctx context.Context, op operation) (*call, error) {
-	run := &call{ctl: c, operation: op}
+func (c *ctl) open(ctx context.Context, op operation) (*operationRun, error) {
+	run := &operationRun{ctl: c, operation: op}
 	var err error
 	if strings.Contains(op.path, siteVariable) {
 		run.api, run.site, err = c.connectSite(ctx)
@@ -222,7 +222,7 @@ func (c *ctl) open(ctx context.Context, op operation) (*call, error) {
 
 // request returns the request for one input. query and body are the values of the flags. An
 // operation that takes an Idempotency-Key gets a random one if key is "".
-func (run *call) request(in input, query, body []*parameterValue, key string) client.Call {
+func (run *operationRun) request(in input, query, body []*parameterValue, key string) client.Call {
 	var segments []string
 	inPath := map[string]bool{}
 	for segment := range strings.SplitSeq(strings.TrimPrefix(run.path, "/"), "/") {
@@ -275,9 +275,9 @@ func bodyFields(args []argument, in input, inPath map[string]bool, body []*param
 
 // once makes a call, and prints the object or file that it returns. After an object it calls after,
 // unless after is nil.
-func (run *call) once(
+func (run *operationRun) once(
 	ctx context.Context, printer *printer, request client.Call,
-	after func(ctx context.Context, call *call, data json.RawMessage) error,
+	after func(ctx context.Context, run *operationRun, data json.RawMessage) error,
 ) error {
 	response, err := run.api.Do(ctx, request)
 	if err != nil {
@@ -300,7 +300,7 @@ type listPage struct {
 }
 
 // printList prints up to limit items of a list, all for 0. It fetches pages as needed.
-func (run *call) printList(ctx context.Context, printer *printer, request client.Call, limit int) error {
+func (run *operationRun) printList(ctx context.Context, printer *printer, request client.Call, limit int) error {
 	if run.list == listPaged {
 		request.Path = withPageSize(request.Path, limit)
 	}
@@ -335,7 +335,7 @@ func (run *call) printList(ctx context.Context, printer *printer, request client
 
 // endTruncated ends a list that has more items than were asked for. It prints a hint about the flag
 // --limit.
-func (run *call) endTruncated(printer *printer, page listPage) error {
+func (run *operationRun) endTruncated(printer *printer, page listPage) error {
 	if err := printer.end(); err != nil {
 		return err
 	}
