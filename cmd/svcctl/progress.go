@@ -46,19 +46,23 @@ func (p *progress) end() {
 	}
 }
 
-// awaitBatch waits until a batch is settled, and returns its last known state. If watch is set,
-// awaitBatch calls report with each state.
+// awaitBatch waits until a batch is settled, and returns its last known state. On a terminal it
+// calls report with each state.
 func (c *ctl) awaitBatch(
-	ctx context.Context, api *client.Client, site, reference string, report func(client.BatchStatus), watch bool,
+	ctx context.Context, api *client.Client, site, reference string, report func(client.BatchStatus),
 ) (batch client.BatchStatus, err error) {
-	if !watch {
-		return api.AwaitBatch(ctx, site, reference)
-	}
-	for batch, err = range api.WatchBatch(ctx, site, reference) {
-		if err != nil {
-			return batch, err
+	if terminalWidth(c.errOut) == 0 {
+		batch, err = api.AwaitBatch(ctx, site, reference)
+	} else {
+		for batch, err = range api.WatchBatch(ctx, site, reference) {
+			if err != nil {
+				break
+			}
+			report(batch)
 		}
-		report(batch)
+	}
+	if err != nil {
+		return batch, fmt.Errorf("%s: %w", reference, err)
 	}
 	return batch, nil
 }
@@ -69,7 +73,14 @@ func (c *ctl) waitCommand() *cobra.Command {
 		cobra.ExactArgs(1), func(ctx context.Context, api *client.Client, site string, args []string) error {
 			waiting, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()
-			batch, err := c.waitBatch(waiting, api, site, args[0])
+			var bar *progress
+			batch, err := c.awaitBatch(waiting, api, site, args[0], func(b client.BatchStatus) {
+				if bar == nil {
+					bar = c.newProgress(waiting, args[0], b.RowCount)
+				}
+				bar.set(b.Counts.Settled)
+			})
+			bar.end()
 			if errors.Is(waiting.Err(), context.DeadlineExceeded) && batch.State != client.StateSettled {
 				return fail(exitIncomplete, "%s is not settled after %v", args[0], timeout)
 			}
@@ -89,20 +100,4 @@ func (c *ctl) waitCommand() *cobra.Command {
 	c.addOutput(cmd)
 	cmd.ValidArgsFunction = c.completeArgument(named("batches", "get"))
 	return cmd
-}
-
-// waitBatch is awaitBatch with a bar, if standard error is a terminal.
-func (c *ctl) waitBatch(ctx context.Context, api *client.Client, site, reference string) (client.BatchStatus, error) {
-	var bar *progress
-	defer func() { bar.end() }()
-	batch, err := c.awaitBatch(ctx, api, site, reference, func(b client.BatchStatus) {
-		if bar == nil {
-			bar = c.newProgress(ctx, reference, b.RowCount)
-		}
-		bar.set(b.Counts.Settled)
-	}, terminalWidth(c.errOut) > 0)
-	if err != nil {
-		return batch, fmt.Errorf("%s: %w", reference, err)
-	}
-	return batch, nil
 }

@@ -254,9 +254,9 @@ func (s *submission) await(ctx context.Context) (settled []client.BatchStatus, e
 	for _, batch := range s.batches {
 		status, err := s.ctl.awaitBatch(ctx, s.api, s.site, batch.BatchReference, func(b client.BatchStatus) {
 			bar.set(before + b.Counts.Settled)
-		}, bar != nil)
+		})
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", batch.BatchReference, err)
+			return nil, err
 		}
 		before += status.RowCount
 		settled = append(settled, status)
