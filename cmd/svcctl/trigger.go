@@ -230,7 +230,10 @@ func (t *trigger) pass(ctx context.Context, span time.Duration) error {
 	}
 }
 
-// invite invites a customer, and has the customer sign up unless the behaviour is "-".
+// noSignUp stands for the behaviour of a customer who does not sign up.
+const noSignUp = "-"
+
+// invite invites a customer, and has the customer sign up unless the behaviour is noSignUp.
 func (t *trigger) invite(ctx context.Context, suffix, behaviour string, expiresAt int64) (client.Invitation, error) {
 	reference := t.name + suffix
 	in := client.NewInvitation{CustomerReference: reference, ExpiresAt: expiresAt}
@@ -239,7 +242,7 @@ func (t *trigger) invite(ctx context.Context, suffix, behaviour string, expiresA
 		return invitation, err
 	}
 	state := invitation.State
-	if behaviour != "-" {
+	if behaviour != noSignUp {
 		customer, err := t.api.SignUp(ctx, t.site, reference, behaviour)
 		if err != nil {
 			return invitation, err
@@ -268,7 +271,7 @@ func expireCustomer(ctx context.Context, t *trigger) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	invitation, err := t.invite(ctx, "", "-", now+invitationLifetime.Milliseconds())
+	invitation, err := t.invite(ctx, "", noSignUp, now+invitationLifetime.Milliseconds())
 	if err == nil {
 		err = t.pass(ctx, invitationLifetime)
 	}
