@@ -128,12 +128,3 @@ func (c *ctl) printError(err error) {
 		fmt.Fprintln(c.errOut, "  trace "+printable(refused.TraceID))
 	}
 }
-
-// printableLines is printable that keeps line breaks.
-func printableLines(s string) string {
-	lines := strings.Split(s, "\n")
-	for i := range lines {
-		lines[i] = printable(lines[i])
-	}
-	return strings.Join(lines, "\n")
-}

@@ -286,3 +286,22 @@ func (p *printer) value(item any) error {
 	}
 	return p.item(encoded)
 }
+
+// printable replaces control characters, which could drive the terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\t' || 0x7f <= r && r < 0xa0 {
+			return '\ufffd'
+		}
+		return r
+	}, s)
+}
+
+// printableLines is printable that keeps line breaks.
+func printableLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = printable(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}

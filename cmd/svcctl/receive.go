@@ -139,13 +139,3 @@ func describe(e client.Event) string {
 	}
 	return text
 }
-
-// printable replaces control characters, which could drive the terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\t' || 0x7f <= r && r < 0xa0 {
-			return '\ufffd'
-		}
-		return r
-	}, s)
-}
