@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// MaxBatchRows is the maximum number of rows in a batch.
+const MaxBatchRows = 1000
+
 // Batch is a batch to submit.
 type Batch struct {
 	BatchReference string `json:"batchReference"`

@@ -15,9 +15,6 @@ import (
 	"partnerbilling/api/csvtable"
 )
 
-// maxRows is the number of rows that a batch holds at most.
-const maxRows = 1000
-
 // submission is a run of svcctl submit, or of svcctl batches validate.
 type submission struct {
 	*ctl
@@ -122,11 +119,11 @@ func readFile(name string, format rowFormat) ([]client.Row, error) {
 // cutBatches cuts rows into batches. Their references depend on the rows' order alone, so that the
 // same file gives the same batches again.
 func cutBatches(reference string, rows []client.Row) []client.Batch {
-	if len(rows) <= maxRows {
+	if len(rows) <= client.MaxBatchRows {
 		return []client.Batch{{BatchReference: reference, Rows: rows}}
 	}
 	var batches []client.Batch
-	for part := range slices.Chunk(rows, maxRows) {
+	for part := range slices.Chunk(rows, client.MaxBatchRows) {
 		name := reference + "/" + strconv.Itoa(len(batches)+1)
 		batches = append(batches, client.Batch{BatchReference: name, Rows: part})
 	}
@@ -143,8 +140,8 @@ func (s *submission) rowCount() int {
 }
 
 // checkForm refuses a reference that was submitted in the other form: as one batch, or as several.
-// The service would not notice repeated rows if the file has grown above maxRows, or shrunk below
-// it.
+// The service would not notice repeated rows if the file has grown above client.MaxBatchRows, or
+// shrunk below it.
 func (s *submission) checkForm(ctx context.Context) error {
 	other := s.reference
 	if len(s.batches) == 1 {

@@ -13,7 +13,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"partnerbilling/api/client"
+	"partnerbilling/models"
 )
+
+// The client is a module of its own, and repeats the service's limit.
+func TestMaxBatchRowsIsThatOfTheService(t *testing.T) {
+	t.Parallel()
+	if client.MaxBatchRows != models.MaxBatchRows {
+		t.Errorf("%d rows, want %d", client.MaxBatchRows, models.MaxBatchRows)
+	}
+}
 
 const header = "customerReference,rowReference,amount\n"
 
