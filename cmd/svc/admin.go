@@ -113,13 +113,21 @@ func idCommand[N models.Noun](
 func withID[N models.Noun](
 	ctx context.Context, p *program, text string, do func(context.Context, *models.Store, models.ID[N]) error,
 ) error {
-	id, err := models.ParseID[N](text)
-	if err != nil {
-		return fmt.Errorf("%q: %w", text, err)
+	var id models.ID[N]
+	if err := parseID(&id, text); err != nil {
+		return err
 	}
 	return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
 		return do(ctx, store, id)
 	})
+}
+
+// parseID parses an id. Its error quotes the text.
+func parseID[N models.Noun](id *models.ID[N], text string) error {
+	if err := id.UnmarshalText([]byte(text)); err != nil {
+		return fmt.Errorf("%q: %w", text, err)
+	}
+	return nil
 }
 
 func (p *program) migrateCommand() *cobra.Command {

@@ -49,7 +49,7 @@ func (p *program) closeAlertCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var id models.OrganisationID
 		if organisation != "" {
-			if err := id.UnmarshalText([]byte(organisation)); err != nil {
+			if err := parseID(&id, organisation); err != nil {
 				return fmt.Errorf("--organisation: %w", err)
 			}
 		}

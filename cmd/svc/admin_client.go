@@ -69,7 +69,7 @@ const customerApp = "customer-app"
 // app.
 func parseOwner(text string) (organisation models.OrganisationID, err error) {
 	if text != customerApp {
-		err = organisation.UnmarshalText([]byte(text))
+		err = parseID(&organisation, text)
 	}
 	return organisation, err
 }

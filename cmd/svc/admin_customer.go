@@ -27,7 +27,7 @@ func (p *program) oneCustomer(
 	cmd := &cobra.Command{Use: use + " SITE CUSTOMER_REFERENCE", Short: short, Args: cobra.ExactArgs(2)}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var site models.SiteID
-		if err := site.UnmarshalText([]byte(args[0])); err != nil {
+		if err := parseID(&site, args[0]); err != nil {
 			return err
 		}
 		return p.withKeyring(cmd.Context(), func(ctx context.Context, store *models.Store, _ *seal.Keyring) error {

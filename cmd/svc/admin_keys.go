@@ -84,7 +84,7 @@ func (p *program) retireKeyCommand() *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var id models.KeyID
-		if err := id.UnmarshalText([]byte(args[0])); err != nil {
+		if err := parseID(&id, args[0]); err != nil {
 			return err
 		}
 		return p.withKeyring(cmd.Context(), func(ctx context.Context, store *models.Store, ring *seal.Keyring) error {

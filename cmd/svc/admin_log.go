@@ -68,7 +68,7 @@ func (f *logFlags) filter() (models.AuditFilter, error) {
 			models.ClientActs)
 	}
 	if f.organisation != "" {
-		if err := filter.OrganisationID.UnmarshalText([]byte(f.organisation)); err != nil {
+		if err := parseID(&filter.OrganisationID, f.organisation); err != nil {
 			return filter, fmt.Errorf("--organisation: %w", err)
 		}
 	}

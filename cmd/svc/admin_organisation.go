@@ -48,7 +48,7 @@ func (p *program) colourOrganisationCommand() *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var organisation models.OrganisationID
-		if err := organisation.UnmarshalText([]byte(args[0])); err != nil {
+		if err := parseID(&organisation, args[0]); err != nil {
 			return err
 		}
 		colour, err := parseColour(args[1])

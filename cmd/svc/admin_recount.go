@@ -17,8 +17,8 @@ func (p *program) recountCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		sites := make([]models.SiteID, len(args))
 		for i, text := range args {
-			if err := sites[i].UnmarshalText([]byte(text)); err != nil {
-				return fmt.Errorf("%s: %w", text, err)
+			if err := parseID(&sites[i], text); err != nil {
+				return err
 			}
 		}
 		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) (err error) {

@@ -51,6 +51,24 @@ func (a admin) fails(args ...string) {
 	}
 }
 
+// The error of a malformed id quotes it.
+func TestMalformedIDIsQuoted(t *testing.T) {
+	t.Parallel()
+	organisation := models.OrganisationID{1}.String()
+	for _, args := range [][]string{
+		{"site", "add", "nowhere", "A Site"}, {"client", "list", "nowhere"}, {"client", "add", "nowhere"},
+		{"organisation", "colour", "nowhere", "none"}, {"customer", "export", "nowhere", "ada"},
+		{"keys", "retire", "nowhere"}, {"recount", "nowhere"}, {"log", "--organisation", "nowhere"},
+		{"alerts", "close", "lateTruth", "--organisation", "nowhere"}, {"webhook", "unpark", "nowhere"},
+		{"webhook", "unpark", organisation, "nowhere"},
+	} {
+		code, _, stderr := svc(t, nil, append([]string{"admin"}, args...)...)
+		if code != 1 || !strings.Contains(stderr, `"nowhere": `) {
+			t.Errorf("svc admin %v: exit code %d: %s", args, code, stderr)
+		}
+	}
+}
+
 func TestAdminSetsUpAPartner(t *testing.T) {
 	a := newAdmin(t)
 	organisation := a.run("organisation", "add", "A partner")

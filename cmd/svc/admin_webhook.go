@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,7 +99,7 @@ func redeliveryFilter(status, site, from, to string) (filter models.WebhookFilte
 		return filter, fmt.Errorf("--status: %q is none of failed, undelivered and delivered", status)
 	}
 	if site != "" {
-		if err := filter.SiteID.UnmarshalText([]byte(site)); err != nil {
+		if err := parseID(&filter.SiteID, site); err != nil {
 			return filter, fmt.Errorf("--site: %w", err)
 		}
 	}
@@ -128,12 +127,12 @@ func (p *program) unparkCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var organisation models.OrganisationID
 		var site models.SiteID
-		err := organisation.UnmarshalText([]byte(args[0]))
+		err := parseID(&organisation, args[0])
 		if len(args) > 1 {
-			err = errors.Join(err, site.UnmarshalText([]byte(args[1])))
+			err = errors.Join(err, parseID(&site, args[1]))
 		}
 		if err != nil {
-			return fmt.Errorf("%q: %w", strings.Join(args, " "), err)
+			return err
 		}
 		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
 			err := store.UnparkWebhookEndpoint(ctx, organisation, site)
