@@ -71,7 +71,8 @@ With a webhook secret it verifies each event, and prints a line about it instead
 	}
 	cmd.Flags().StringVar(&l.target, "forward-to", "", "forward each webhook to this URL")
 	cmd.Flags().StringArrayVar(&l.secrets, "secret", nil,
-		"verify signatures with this webhook secret, whsec_… or @FILE (default WEBHOOK_SECRET and WEBHOOK_NEXT_SECRET)")
+		"verify signatures with this webhook secret, whsec_… or @FILE (default WEBHOOK_SECRET and "+
+			"WEBHOOK_NEXT_SECRET); may be repeated")
 	cmd.Flags().StringSliceVar(&l.events, "events", nil, "only these types of events, separated by commas")
 	cmd.Flags().StringVar(&l.state, "state", "", "a file that keeps the position for a later run")
 	c.complete(cmd, "events", cobra.FixedCompletions(eventTypes, cobra.ShellCompDirectiveNoFileComp))

@@ -49,7 +49,9 @@ var (
 	}
 )
 
-var behaviourParameter = parameter{name: "behaviour", usage: "how the account behaves", oneOf: behaviours}
+var behaviourParameter = parameter{
+	name: "behaviour", usage: "how the account behaves, by default pays", oneOf: behaviours,
+}
 
 // eventFilter selects events, of a list and of a redelivery.
 var eventFilter = []parameter{
@@ -108,7 +110,9 @@ var operations = []operation{
 		noun: "invitations", verb: "create", short: "Invite customers and show their sign-up links",
 		method: http.MethodPost, path: "/billing/sites/{siteId}/customers/invitations",
 		args: []argument{customerArgument}, many: true, keyed: true,
-		body: []parameter{{name: "expiresAt", kind: kindTime, usage: "when the invitation expires"}},
+		body: []parameter{
+			{name: "expiresAt", kind: kindTime, usage: "when the invitation expires, by default in 7 days"},
+		},
 	},
 	{
 		noun: "invitations", verb: "resend", short: "Show the sign-up link of a live invitation again",
@@ -183,11 +187,12 @@ var operations = []operation{
 		method: http.MethodPost, path: "/checkout/{siteId}/payment-intent", keyed: true,
 		args: []argument{{parameter: parameter{name: "amount", kind: kindWhole}, label: "AMOUNT"}},
 		body: []parameter{
-			{name: "orderId", usage: "your order"},
-			{name: "qrCodeFormat", usage: "form of the QR code", oneOf: []string{"text", "base64"}, preset: "text"},
-			{name: "lineItems", kind: kindJSON, usage: "the items as JSON, or @FILE"},
-			{name: "expiresAt", kind: kindTime, usage: "when the payment intent expires"},
-			{name: "returnUrl", usage: "where the payment page leads in the end"},
+			{name: "orderId", usage: "your id of the order"},
+			{name: "qrCodeFormat", usage: "form of the QR code, by default text", preset: "text",
+				oneOf: []string{"text", "base64"}},
+			{name: "lineItems", kind: kindJSON, usage: "the line items as a JSON list, or @FILE"},
+			{name: "expiresAt", kind: kindTime, usage: "when the payment intent expires, by default in 15 minutes"},
+			{name: "returnUrl", usage: "URL that the payment page links to once the payment is final"},
 		},
 		extend: followIntent,
 	},
@@ -213,7 +218,7 @@ var operations = []operation{
 			{parameter: parameter{name: "url"}, label: "URL"},
 		},
 		body: []parameter{{name: "events", kind: kindList, oneOf: eventTypes,
-			usage: "event types, separated by commas; transactionStatus must be among them"}},
+			usage: "event types, separated by commas; transactionStatus must be among them, and is the default"}},
 	},
 	{
 		noun: "endpoints", verb: "delete", short: "Remove a webhook endpoint",
@@ -284,7 +289,7 @@ var operations = []operation{
 		noun: "sandbox", verb: "pay", short: "Play a customer who scans and pays",
 		method: http.MethodPost, path: "/sandbox/payment-intents/{paymentIntentId}/payment",
 		args: []argument{intentArgument}, body: []parameter{
-			behaviourParameter, {name: "discounts", kind: kindJSON, usage: "the discounts as JSON, or @FILE"},
+			behaviourParameter, {name: "discounts", kind: kindJSON, usage: "the discounts as a JSON list, or @FILE"},
 		},
 	},
 	{
