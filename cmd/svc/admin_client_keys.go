@@ -27,7 +27,7 @@ func (p *program) clientKeysCommand() *cobra.Command {
 		}
 		return p.setClientKeys(cmd.Context(), args[0], jwks)
 	}
-	remove := &cobra.Command{Use: "remove CLIENT", Short: "Remove all keys", Args: cobra.ExactArgs(1)}
+	remove := &cobra.Command{Use: "remove CLIENT", Short: "Remove all public keys of a client", Args: cobra.ExactArgs(1)}
 	remove.RunE = func(cmd *cobra.Command, args []string) error { return p.setClientKeys(cmd.Context(), args[0], nil) }
 	cmd.AddCommand(acting(models.ActSetClientKeys, set), acting(models.ActRemoveClientKeys, remove))
 	return cmd

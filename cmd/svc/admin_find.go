@@ -28,7 +28,7 @@ func (p *program) storyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "story", Short: "Print everything about a batch or a payment, with rail keys and events, as JSON",
 	}
-	batch := idCommand(p, "batch SITE BATCH_REFERENCE", "Of a batch",
+	batch := idCommand(p, "batch SITE BATCH_REFERENCE", "Print everything about a batch",
 		func(ctx context.Context, store *models.Store, site models.SiteID, args []string) error {
 			story, err := store.BatchStory(ctx, site, args[1])
 			if err != nil {
@@ -36,7 +36,7 @@ func (p *program) storyCommand() *cobra.Command {
 			}
 			return p.printJSON(story)
 		})
-	payment := idCommand(p, "payment PAYMENT_INTENT", "Of a payment intent",
+	payment := idCommand(p, "payment PAYMENT_INTENT", "Print everything about a payment intent",
 		func(ctx context.Context, store *models.Store, id models.PaymentIntentID, _ []string) error {
 			story, err := store.PaymentStory(ctx, id)
 			if err != nil {

@@ -50,11 +50,11 @@ func (f *logFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.from, "from", "", "earliest time: 2026-01-31 or 2026-01-31T08:00:00Z")
 	flags.StringVar(&f.to, "to", "", "time before which the entries end, in the same form")
-	flags.StringVar(&f.actor, "actor", "", "an operator's name or a client's id")
-	flags.StringVar(&f.act, "act", "", "an act, such as disableClient")
-	flags.StringVar(&f.organisation, "organisation", "", "id of the organisation concerned")
-	flags.StringVar(&f.subject, "subject", "", "what was changed: an id or a batchReference")
-	flags.Int64Var(&f.limit, "limit", 100, "number of entries; 0: all")
+	flags.StringVar(&f.actor, "actor", "", "only entries of this actor: an operator's name or a client's id")
+	flags.StringVar(&f.act, "act", "", "only entries of this act, such as disableClient")
+	flags.StringVar(&f.organisation, "organisation", "", "only entries that concern this organisation, by its id")
+	flags.StringVar(&f.subject, "subject", "", "only entries about this subject: an id, a batchReference or a rail key")
+	flags.Int64Var(&f.limit, "limit", 100, "maximum number of entries; 0: all")
 	flags.StringVarP(&f.output, "output", "o", "table", "table, json (one object per line) or csv")
 }
 

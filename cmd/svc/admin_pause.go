@@ -17,8 +17,8 @@ func (p *program) debitsCommand() *cobra.Command {
 up, and every row settles by its deadline: a row that was never debited as timedOut. Payments of
 its checkout go on.`,
 	}
-	pause := p.ofOrganisation("pause", "Pause them", (*models.Store).PauseDebits)
-	resume := p.ofOrganisation("resume", "Resume them",
+	pause := p.ofOrganisation("pause", "Pause the debits of an organisation's batches", (*models.Store).PauseDebits)
+	resume := p.ofOrganisation("resume", "Resume the debits of an organisation's batches",
 		func(s *models.Store, ctx context.Context, o models.OrganisationID) error {
 			_, err := s.ResumeDebits(ctx, o)
 			return err
@@ -66,8 +66,8 @@ stay: rows of paused debits settle without the rail, those in doubt as unconfirm
 		})
 	}
 	cmd.AddCommand(
-		acting(models.ActPauseQueue, of("pause", "Stop its dispatch", (*models.Store).PauseQueue)),
-		acting(models.ActResumeQueue, of("resume", "Start its dispatch again", (*models.Store).ResumeQueue)))
+		acting(models.ActPauseQueue, of("pause", "Stop the dispatch of a queue", (*models.Store).PauseQueue)),
+		acting(models.ActResumeQueue, of("resume", "Start the dispatch of a queue again", (*models.Store).ResumeQueue)))
 	return cmd
 }
 

@@ -81,10 +81,10 @@ func (p *program) redeliverCommand() *cobra.Command {
 			return err
 		})
 	flags := cmd.Flags()
-	flags.StringVar(&event, "event", "", "one event, by its idempotencyKey")
+	flags.StringVar(&event, "event", "", "redeliver only this event, by its idempotencyKey")
 	flags.StringVar(&status, "status", string(models.WebhookFailed),
-		"events of this status: failed, undelivered, delivered")
-	flags.StringVar(&site, "site", "", "events of this Site")
+		"only events of this status: failed, undelivered, delivered")
+	flags.StringVar(&site, "site", "", "only events of this Site, by its siteId")
 	flags.StringVar(&from, "from", "", "earliest creation: 2026-01-31 or 2026-01-31T08:00:00Z")
 	flags.StringVar(&to, "to", "", "latest creation, in the same form; a day means its beginning")
 	for _, other := range []string{"status", "site", "from", "to"} {

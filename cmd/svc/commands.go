@@ -72,7 +72,8 @@ func (p *program) workerCommand() *cobra.Command {
 			return s.addHealth(ctx)
 		})
 	})
-	cmd.Flags().StringSliceVar(&names, "queues", nil, "serve only these queues: "+joinQueues(models.Queues))
+	cmd.Flags().StringSliceVar(&names, "queues", nil,
+		"serve only these queues, comma-separated, by default all: "+joinQueues(models.Queues))
 	return cmd
 }
 
