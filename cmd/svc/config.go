@@ -255,7 +255,7 @@ func (c *Config) check() error {
 		errs = append(errs, fmt.Errorf("SVC_APP_LINK: %w", err))
 	}
 	if n := len(nonEmpty(c.IssuerURL, c.IssuerJWKSURL, c.IssuerAudience)); n != 0 && n != 3 {
-		refuse("SVC_ISSUER_URL", "SVC_ISSUER_JWKS_URL and SVC_ISSUER_AUDIENCE go together")
+		refuse("SVC_ISSUER_URL", "must be set together with SVC_ISSUER_JWKS_URL and SVC_ISSUER_AUDIENCE")
 	}
 	return errors.Join(errs...)
 }
@@ -339,11 +339,12 @@ func (c *Config) completePublicURL(address net.Addr) error {
 
 // keyring reads the keyring of master keys.
 func (c *Config) keyring() (*seal.Keyring, error) {
-	text := c.MasterKey
+	text, variable := c.MasterKey, "SVC_MASTER_KEY"
 	if c.MasterKeyFile != "" {
+		variable = "SVC_MASTER_KEY_FILE"
 		content, err := os.ReadFile(c.MasterKeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("SVC_MASTER_KEY_FILE: %w", err)
+			return nil, fmt.Errorf("%s: %w", variable, err)
 		}
 		text = strings.TrimSpace(string(content))
 	}
@@ -352,7 +353,7 @@ func (c *Config) keyring() (*seal.Keyring, error) {
 	}
 	ring, err := seal.ParseKeyring(text)
 	if err != nil {
-		return nil, fmt.Errorf("SVC_MASTER_KEY: %w", err)
+		return nil, fmt.Errorf("%s: %w", variable, err)
 	}
 	return ring, nil
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -42,7 +44,7 @@ func TestConfigRefusesInvalidValues(t *testing.T) {
 		"rail id":             {[]string{"SVC_RAIL_ID=a b"}, "SVC_RAIL_ID must be at most 64"},
 		"log format":          {[]string{"SVC_LOG_FORMAT=xml"}, "SVC_LOG_FORMAT must be"},
 		"two master keys":     {[]string{key, "SVC_MASTER_KEY_FILE=f"}, "both set"},
-		"partial issuer":      {[]string{"SVC_ISSUER_URL=https://id.example"}, "go together"},
+		"partial issuer":      {[]string{"SVC_ISSUER_URL=https://id.example"}, "SVC_ISSUER_URL must be set together"},
 		"app link":            {[]string{"SVC_APP_LINK=javascript:alert(1)//{path}"}, "SVC_APP_LINK"},
 		"several errors":      {[]string{"SVC_ENV=x", "SVC_LOG_FORMAT=y"}, "SVC_LOG_FORMAT"},
 	} {
@@ -152,6 +154,20 @@ func TestCommandsReportMissingConfiguration(t *testing.T) {
 		code, _, stderr := svc(t, tt.env, tt.args...)
 		if code != 1 || !strings.Contains(stderr, tt.want) {
 			t.Errorf("svc %v: exit code %d, %q, want %q", tt.args, code, stderr, tt.want)
+		}
+	}
+}
+
+// The error of a malformed keyring names the variable that it comes from.
+func TestMalformedKeyringNamesItsVariable(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "key")
+	must(t, os.WriteFile(file, []byte("broken\n"), 0o600))
+	for variable, cfg := range map[string]Config{
+		"SVC_MASTER_KEY": {MasterKey: "broken"}, "SVC_MASTER_KEY_FILE": {MasterKeyFile: file},
+	} {
+		if _, err := cfg.keyring(); err == nil || !strings.HasPrefix(err.Error(), variable+": ") {
+			t.Errorf("%s: %v", variable, err)
 		}
 	}
 }
