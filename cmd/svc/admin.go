@@ -24,14 +24,6 @@ func (p *program) withStore(ctx context.Context, do storeFunc) error {
 	return p.withDatabase(ctx, own, do)
 }
 
-// withAnyRail is withStore for a command that replaces the rail: it checks only the environment.
-func (p *program) withAnyRail(ctx context.Context, do storeFunc) error {
-	own := func(cfg *Config) models.Deployment {
-		return models.Deployment{Environment: cfg.Env}
-	}
-	return p.withDatabase(ctx, own, do)
-}
-
 // withKeyring is withStore for a command that needs the master keys.
 func (p *program) withKeyring(
 	ctx context.Context, do func(context.Context, *models.Store, *seal.Keyring) error,

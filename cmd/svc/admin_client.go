@@ -19,7 +19,8 @@ func (p *program) clientCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "client", Short: "Manage API clients"}
 	cmd.AddCommand(acting(models.ActAddClient, p.addClientCommand()), p.listClientsCommand(),
 		idCommand(p, "show CLIENT", "Show a client, with the last use of each credential", p.showClient),
-		acting(models.ActSetClientScopes, p.clientScopesCommand()),
+		acting(models.ActSetClientScopes, idCommand(p, "scopes CLIENT SCOPE...",
+			"Replace a client's scopes; its tokens lose the others "+withinRevocationDelay, setClientScopes)),
 		acting(models.ActSetClientAddresses, p.allowAddressesCommand()),
 		acting(models.ActDisableClient, p.ofClient("disable",
 			"Disable a client; its tokens stop working "+withinRevocationDelay, (*models.Store).DisableClient)),
@@ -99,12 +100,8 @@ func (p *program) ofClient(
 		})
 }
 
-func (p *program) clientScopesCommand() *cobra.Command {
-	return idCommand(p, "scopes CLIENT SCOPE...",
-		"Replace a client's scopes; its tokens lose the others "+withinRevocationDelay,
-		func(ctx context.Context, store *models.Store, id models.ClientID, args []string) error {
-			return store.SetClientScopes(ctx, id, scopesOf(args[1:]))
-		})
+func setClientScopes(ctx context.Context, store *models.Store, id models.ClientID, args []string) error {
+	return store.SetClientScopes(ctx, id, scopesOf(args[1:]))
 }
 
 // anyAddress stands for no restriction of a client's addresses.

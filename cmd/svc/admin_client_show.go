@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,17 +57,12 @@ func (p *program) listClients(ctx context.Context, store *models.Store, owners [
 			return err
 		}
 		for i := range clients {
-			uses, err := store.CredentialUses(ctx, clients[i].ID)
+			c := &clients[i]
+			uses, err := store.CredentialUses(ctx, c.ID)
 			if err != nil {
 				return err
 			}
-			var last time.Time
-			for _, at := range uses {
-				if at.After(last) {
-					last = at
-				}
-			}
-			c := &clients[i]
+			last := slices.MaxFunc(append(slices.Collect(maps.Values(uses)), time.Time{}), time.Time.Compare)
 			rows = append(rows, []any{c.ID, ownerName(owner), clientState(c), lastUse(last), c.Name})
 		}
 	}

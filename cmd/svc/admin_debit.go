@@ -42,10 +42,7 @@ func (p *program) lookUpCommand() *cobra.Command {
 				return err
 			}
 			look, err := jobs.LookUpDebit(ctx, store, payments, args[0])
-			if endErr := end(); err == nil {
-				err = endErr
-			}
-			if err == nil {
+			if err = errors.Join(err, end()); err == nil {
 				p.printLookUp(look)
 			}
 			return err

@@ -21,7 +21,10 @@ func (p *program) railAdminCommand() *cobra.Command {
 	}
 	replace := command("replace",
 		"Make the database remember the rail of SVC_RAIL and SVC_RAIL_ID; stop the workers first",
-		func(ctx context.Context, _ []string) error { return p.withAnyRail(ctx, p.replaceRail) })
+		func(ctx context.Context, _ []string) error {
+			anyRail := func(cfg *Config) models.Deployment { return models.Deployment{Environment: cfg.Env} }
+			return p.withDatabase(ctx, anyRail, p.replaceRail)
+		})
 	cmd.AddCommand(p.storeCommand("show", "Print the environment and the rail", show),
 		acting(models.ActReplaceRail, replace))
 	return cmd
