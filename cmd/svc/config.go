@@ -159,9 +159,26 @@ func parseConfig(environ []string) (Config, error) {
 	}
 	var cfg Config
 	if err := env.ParseWithOptions(&cfg, env.Options{Environment: values}); err != nil {
-		return Config{}, fmt.Errorf("configuration: %w", err)
+		return Config{}, fmt.Errorf("configuration: %w", nameVariables(err))
 	}
 	return cfg, cfg.check()
+}
+
+// nameVariables replaces the fields that the parser's errors name by their variables.
+func nameVariables(err error) error {
+	var all env.AggregateError
+	if !errors.As(err, &all) {
+		return err
+	}
+	for i, err := range all.Errors {
+		var refused env.ParseError
+		for _, f := range variables() {
+			if errors.As(err, &refused) && refused.Name == f.Name {
+				all.Errors[i] = fmt.Errorf("%s: %w", f.Tag.Get("env"), refused.Err)
+			}
+		}
+	}
+	return errors.Join(all.Errors...)
 }
 
 func variables() []reflect.StructField {
