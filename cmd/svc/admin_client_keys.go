@@ -25,18 +25,17 @@ func (p *program) clientKeysCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return p.setClientKeys(cmd.Context(), args[0], jwks)
+		return withID(cmd.Context(), p, args[0],
+			func(ctx context.Context, store *models.Store, id models.ClientID) error {
+				return store.SetClientJWKS(ctx, id, jwks)
+			})
 	}
-	remove := &cobra.Command{Use: "remove CLIENT", Short: "Remove all public keys of a client", Args: cobra.ExactArgs(1)}
-	remove.RunE = func(cmd *cobra.Command, args []string) error { return p.setClientKeys(cmd.Context(), args[0], nil) }
+	remove := p.ofClient("remove", "Remove all public keys of a client",
+		func(store *models.Store, ctx context.Context, id models.ClientID) error {
+			return store.SetClientJWKS(ctx, id, nil)
+		})
 	cmd.AddCommand(acting(models.ActSetClientKeys, set), acting(models.ActRemoveClientKeys, remove))
 	return cmd
-}
-
-func (p *program) setClientKeys(ctx context.Context, client string, jwks json.RawMessage) error {
-	return withID(ctx, p, client, func(ctx context.Context, store *models.Store, id models.ClientID) error {
-		return store.SetClientJWKS(ctx, id, jwks)
-	})
 }
 
 // readKeySet reads and checks a key set from a file, or from stdin if name is "-".
