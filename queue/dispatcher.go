@@ -146,7 +146,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.detectLossFirst(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return d.RunInline(ctx) })
-	group.Go(func() error { return d.repeat(ctx, housekeepInterval, d.housekeep) })
+	group.Go(func() error { return d.pace(ctx, d.housekeep) })
 	for _, q := range models.Queues {
 		group.Go(func() error { return d.runQueue(ctx, q) })
 	}
@@ -179,16 +179,9 @@ func (d *Dispatcher) runQueue(ctx context.Context, q models.Queue) error {
 	})
 }
 
-// repeat calls do until the context ends: at once while do reports more work, else after the
-// interval.
-func (d *Dispatcher) repeat(ctx context.Context, interval time.Duration, do func(context.Context) (bool, error)) error {
-	return d.pace(ctx, func(ctx context.Context) (time.Duration, error) {
-		more, err := do(ctx)
-		if more {
-			return 0, err
-		}
-		return interval, err
-	})
+// repeat calls do at every interval until the context ends.
+func (d *Dispatcher) repeat(ctx context.Context, interval time.Duration, do func(context.Context) error) error {
+	return d.pace(ctx, func(ctx context.Context) (time.Duration, error) { return interval, do(ctx) })
 }
 
 // pace calls do until the context ends. Each call returns the pause before the next. After an error

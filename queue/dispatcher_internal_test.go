@@ -73,7 +73,7 @@ func TestNothingIsClaimedInlineWithoutWorkers(t *testing.T) {
 	if n, _ := claimed("not counted yet"); n != 1 {
 		t.Errorf("%d tasks are claimed before the first count, want 1", n)
 	}
-	if _, err := d.fleet.count(t.Context()); err != nil {
+	if err := d.fleet.count(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if inSubmission, afterCommit := claimed("no worker"); inSubmission != 0 || afterCommit != 0 {

@@ -55,10 +55,10 @@ func (f *fleet) perWorker(shared time.Duration) time.Duration {
 }
 
 // count asks Redis for the running workers. If Redis does not answer, the last count stays valid.
-func (f *fleet) count(context.Context) (more bool, err error) {
+func (f *fleet) count(context.Context) error {
 	servers, err := f.inspector.Servers()
 	if err != nil {
-		return false, fmt.Errorf("queue: count the fleet: %w", logs.OfRedis(err))
+		return fmt.Errorf("queue: count the fleet: %w", logs.OfRedis(err))
 	}
 	slots := map[models.Queue]int{}
 	workers := 0
@@ -75,5 +75,5 @@ func (f *fleet) count(context.Context) (more bool, err error) {
 	}
 	f.workers.Store(int64(workers))
 	f.counted.Store(true)
-	return false, nil
+	return nil
 }

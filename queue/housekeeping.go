@@ -39,8 +39,8 @@ const (
 
 // housekeep reclaims lost tasks and retries that a move of the sandbox's clock made due, starts
 // recurring work, and detects losses of Redis. A failure of one step does not stop the others. It
-// reports whether there may be more tasks to reclaim.
-func (d *Dispatcher) housekeep(ctx context.Context) (bool, error) {
+// returns the pause before the next round, which is 0 if there may be more tasks to reclaim.
+func (d *Dispatcher) housekeep(ctx context.Context) (time.Duration, error) {
 	reclaimed, err := d.reclaimLost(ctx)
 	early, earlyErr := d.store.ReclaimEarly(ctx, reclaimLimit)
 	reclaimed, err = max(reclaimed, early), errors.Join(err, earlyErr)
@@ -48,7 +48,11 @@ func (d *Dispatcher) housekeep(ctx context.Context) (bool, error) {
 		_, startErr := d.store.StartRecurring(ctx, kind, every)
 		err = errors.Join(err, startErr)
 	}
-	return reclaimed == reclaimLimit, errors.Join(err, d.detectLoss(ctx))
+	err = errors.Join(err, d.detectLoss(ctx))
+	if reclaimed == reclaimLimit {
+		return 0, err
+	}
+	return housekeepInterval, err
 }
 
 // reclaimLost reclaims tasks with an expired lease and returns their number. It searches the leases

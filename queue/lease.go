@@ -38,12 +38,12 @@ func (e *enqueuedTasks) rotate() []models.Task {
 
 // extendLeases extends the leases of the previous interval's tasks to models.QueuedLease. A task
 // whose lease is not extended is dispatched again when its claim expires, which does no harm.
-func (d *Dispatcher) extendLeases(ctx context.Context) (more bool, err error) {
+func (d *Dispatcher) extendLeases(ctx context.Context) error {
 	tasks := d.enqueued.rotate()
 	if len(tasks) == 0 {
-		return false, nil
+		return nil
 	}
-	return false, d.store.ConfirmDispatched(ctx, tasks)
+	return d.store.ConfirmDispatched(ctx, tasks)
 }
 
 // extendRemaining extends the leases of all enqueued tasks when the dispatcher ends.
@@ -51,7 +51,7 @@ func (d *Dispatcher) extendRemaining(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	for range 2 { // the previous interval, and the current one
-		if _, err := d.extendLeases(ctx); err != nil {
+		if err := d.extendLeases(ctx); err != nil {
 			d.cfg.Log.WarnContext(ctx, "cannot extend the leases of enqueued tasks; they are dispatched again",
 				logs.Outage(err), "error", err)
 		}
