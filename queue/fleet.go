@@ -21,11 +21,13 @@ const (
 	maxPollStretch = 16
 )
 
-// minSlots holds the default slots of one worker. A fleet never counts as smaller.
-var minSlots = map[models.Queue]int{models.QueueDebits: 16, models.QueueWebhooks: 1024}
+// defaultSlots holds the default slots of one worker. Sweeps share the slots of debits.
+var defaultSlots = map[models.Queue]int{
+	models.QueueDebits: 16, models.QueueCheckout: 64, models.QueueWebhooks: 1024,
+}
 
-// fleet counts the running workers, and their slots for the queues of minSlots, as their Asynq
-// servers report them in Redis.
+// fleet counts the running workers, and their slots for each queue, as their Asynq servers report
+// them in Redis.
 type fleet struct {
 	inspector  *asynq.Inspector
 	slotCounts map[models.Queue]*atomic.Int64
@@ -35,14 +37,15 @@ type fleet struct {
 
 func newFleet(client redis.UniversalClient) *fleet {
 	f := &fleet{inspector: asynq.NewInspectorFromRedisClient(client), slotCounts: map[models.Queue]*atomic.Int64{}}
-	for q := range minSlots {
+	for _, q := range models.Queues {
 		f.slotCounts[q] = new(atomic.Int64)
 	}
 	return f
 }
 
-// slots returns the number of tasks of the queue that the fleet can run at once, as last counted.
-func (f *fleet) slots(q models.Queue) int { return max(minSlots[q], int(f.slotCounts[q].Load())) }
+// slots returns the number of tasks of the queue that the fleet can run at once, as last counted. A
+// fleet never counts as smaller than one worker with default slots.
+func (f *fleet) slots(q models.Queue) int { return max(defaultSlots[q], int(f.slotCounts[q].Load())) }
 
 // isAbsent reports whether the last count found no worker of the queue. It is false before the
 // first count.
@@ -60,20 +63,27 @@ func (f *fleet) count(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("queue: count the fleet: %w", logs.OfRedis(err))
 	}
-	slots := map[models.Queue]int{}
+	f.record(servers)
+	return nil
+}
+
+// record counts the workers of the servers, and their slots. A worker is a process, and has at most
+// one server of a queue. The servers of a queue thus also tell apart containers that report the
+// same host and PID.
+func (f *fleet) record(servers []*asynq.ServerInfo) {
+	processes, serving, slots := map[string]bool{}, map[string]int{}, map[string]int{}
 	workers := 0
 	for _, s := range servers {
+		processes[fmt.Sprintf("%s:%d", s.Host, s.PID)] = true
 		for q := range s.Queues {
-			slots[models.Queue(q)] += s.Concurrency
-		}
-		if _, serves := s.Queues[string(models.QueueDebits)]; serves { // at most one server of a worker does
-			workers++
+			serving[q]++
+			slots[q] += s.Concurrency
+			workers = max(workers, serving[q])
 		}
 	}
 	for q, n := range f.slotCounts {
-		n.Store(int64(slots[q]))
+		n.Store(int64(slots[string(q)]))
 	}
-	f.workers.Store(int64(workers))
+	f.workers.Store(int64(max(workers, len(processes))))
 	f.counted.Store(true)
-	return nil
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,20 +72,12 @@ type Server struct {
 
 // NewServer returns a server. It does nothing before Start.
 func NewServer(client redis.UniversalClient, jobs Jobs, cfg ServerConfig) *Server {
-	if cfg.Concurrency <= 0 {
-		cfg.Concurrency = 16
-	}
-	if cfg.WebhookConcurrency <= 0 {
-		cfg.WebhookConcurrency = 1024
-	}
-	if cfg.ShutdownTimeout <= 0 {
-		cfg.ShutdownTimeout = 40 * time.Second
-	}
+	cfg.Concurrency = cmp.Or(max(cfg.Concurrency, 0), defaultSlots[models.QueueDebits])
+	cfg.CheckoutConcurrency = cmp.Or(max(cfg.CheckoutConcurrency, 0), defaultSlots[models.QueueCheckout])
+	cfg.WebhookConcurrency = cmp.Or(max(cfg.WebhookConcurrency, 0), defaultSlots[models.QueueWebhooks])
+	cfg.ShutdownTimeout = cmp.Or(max(cfg.ShutdownTimeout, 0), 40*time.Second)
 	if len(cfg.Queues) == 0 {
 		cfg.Queues = models.Queues
-	}
-	if cfg.CheckoutConcurrency <= 0 {
-		cfg.CheckoutConcurrency = 64
 	}
 	ownSlots := map[models.Queue]int{
 		models.QueueCheckout: cfg.CheckoutConcurrency,
