@@ -204,19 +204,22 @@ func (s *Server) run(ctx context.Context, task models.Task) (err error) {
 	return s.jobs.run(ctx, task)
 }
 
-// Shutdown stops fetching, cancels the contexts of the running tasks, and waits until they have
-// returned, for ShutdownTimeout at most.
+// Shutdown stops fetching and cancels the contexts of the running tasks. It then waits until they
+// have returned, for ShutdownTimeout at most.
 func (s *Server) Shutdown() {
 	s.gate.open()
 	for _, server := range s.servers {
 		server.Stop()
 	}
 	s.cancel()
-	for _, server := range s.servers {
-		server.Shutdown()
-	}
 	done := make(chan struct{})
-	go func() { defer close(done); s.running.Wait() }()
+	go func() {
+		defer close(done)
+		for _, server := range s.servers {
+			server.Shutdown()
+		}
+		s.running.Wait()
+	}()
 	select {
 	case <-done:
 	case <-time.After(s.shutdownTimeout):
