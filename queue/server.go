@@ -70,7 +70,8 @@ type Server struct {
 	shutdownTimeout time.Duration
 }
 
-// NewServer returns a server. It does nothing before Start.
+// NewServer returns a server. It does nothing before Start. The client is a *redis.Client or a
+// *redis.ClusterClient.
 func NewServer(client redis.UniversalClient, jobs Jobs, cfg ServerConfig) *Server {
 	cfg.Concurrency = cmp.Or(max(cfg.Concurrency, 0), defaultSlots[models.QueueDebits])
 	cfg.CheckoutConcurrency = cmp.Or(max(cfg.CheckoutConcurrency, 0), defaultSlots[models.QueueCheckout])
@@ -121,6 +122,8 @@ func (s *Server) addGate() {
 		options := *client.Options()
 		own := redis.NewClusterClient(&options)
 		s.gated, s.closeGated = own, own.Close
+	default:
+		return // Start fails
 	}
 	s.gated.AddHook(s.gate)
 }
@@ -153,6 +156,9 @@ func (s *Server) logFailure(ctx context.Context, t *asynq.Task, err error) {
 
 // Start starts fetching tasks and returns.
 func (s *Server) Start() error {
+	if s.gated == nil {
+		return fmt.Errorf("queue: start: a %T cannot serve the queues", s.client)
+	}
 	for i, server := range s.servers {
 		if err := server.Start(s); err != nil {
 			for _, started := range s.servers[:i] {

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,5 +53,15 @@ func TestShutdownIsBounded(t *testing.T) {
 	case <-done:
 	case <-time.After(time.Minute):
 		t.Error("the shutdown does not end")
+	}
+}
+
+func TestServerRefusesUnknownClients(t *testing.T) {
+	t.Parallel()
+	ring := redis.NewRing(&redis.RingOptions{})
+	t.Cleanup(func() { _ = ring.Close() })
+	server := queue.NewServer(ring, queue.Jobs{}, queue.ServerConfig{Log: slog.New(slog.DiscardHandler)})
+	if err := server.Start(); err == nil || !strings.Contains(err.Error(), "*redis.Ring") {
+		t.Errorf("error %v", err)
 	}
 }
