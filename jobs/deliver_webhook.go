@@ -226,12 +226,12 @@ func (d *DeliverWebhook) claimMany(ctx context.Context, claims []models.WebhookC
 	return d.Store.ClaimWebhooks(ctx, d.Keyring, claims, models.SkipLocked)
 }
 
-// recordMany records attempts. It runs events that they release in this process, unless it shuts
-// down.
+// recordMany records attempts. It runs events that they release in this process, unless a run was
+// interrupted: the process may be shutting down.
 func (d *DeliverWebhook) recordMany(ctx context.Context, records []models.WebhookRecord) ([]struct{}, error) {
 	claims := maxReleasedClaims
-	shutsDown := slices.ContainsFunc(records, func(r models.WebhookRecord) bool { return r.Verdict.Anew })
-	if d.RunClaimed == nil || shutsDown {
+	interrupted := slices.ContainsFunc(records, func(r models.WebhookRecord) bool { return r.Verdict.Redispatch })
+	if d.RunClaimed == nil || interrupted {
 		claims = 0
 	}
 	claimed, due, err := d.Store.RecordWebhooks(ctx, records, claims)
@@ -251,7 +251,7 @@ func (d *DeliverWebhook) recordMany(ctx context.Context, records []models.Webhoo
 func (d *DeliverWebhook) record(ctx context.Context, record models.WebhookRecord, busy bool) error {
 	// After ctx has ended, Redis does not repeat the task at the time of the retry that is recorded
 	// here: the dispatcher must send it.
-	record.Verdict.Anew = ctx.Err() != nil
+	record.Verdict.Redispatch = ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	for {

@@ -10,10 +10,10 @@ import (
 
 // WebhookVerdict is the consequence of an attempt for its event.
 type WebhookVerdict struct {
-	Status WebhookStatus // delivered, failed, or pending for another attempt
-	Gone   bool          // the answer was 410
-	Retry  time.Duration // until the next attempt, if pending
-	Anew   bool          // the task is dispatched again, since Redis does not repeat it
+	Status     WebhookStatus // delivered, failed, or pending for another attempt
+	Gone       bool          // the answer was 410
+	Retry      time.Duration // until the next attempt, if pending
+	Redispatch bool          // dispatch the task again: its run was interrupted, so Redis does not repeat it
 }
 
 // WebhookRecord is an attempt to record, and its consequence.
@@ -245,12 +245,13 @@ func (r *webhookRecords) disable(ctx context.Context, row *webhookEndpointRow, t
 // retryTasksSQL postpones tasks until their next attempts. A postponed task stays with Redis,
 // unless the verdict dispatches it again.
 var retryTasksSQL = postgres.SQL(`
-UPDATE outbox o SET available_at = svc_now() + a.retry, dispatched_at = CASE WHEN NOT a.anew THEN o.dispatched_at END,
-    redispatch_after = CASE WHEN NOT a.anew AND o.dispatched_at IS NOT NULL
+UPDATE outbox o SET available_at = svc_now() + a.retry,
+    dispatched_at = CASE WHEN NOT a.redispatch THEN o.dispatched_at END,
+    redispatch_after = CASE WHEN NOT a.redispatch AND o.dispatched_at IS NOT NULL
         THEN statement_timestamp() + (a.retry + :retry_lease) * interval '1 ms' END
 FROM (
-    SELECT x.ctid AS task, t.retry, t.anew
-    FROM unnest(:tasks::uuid[], :retries::bigint[], :anew::bool[]) AS t (id, retry, anew)
+    SELECT x.ctid AS task, t.retry, t.redispatch
+    FROM unnest(:tasks::uuid[], :retries::bigint[], :redispatch::bool[]) AS t (id, retry, redispatch)
     CROSS JOIN LATERAL (SELECT ctid FROM outbox WHERE id = t.id LIMIT 1 FOR UPDATE) x) a
 WHERE o.ctid = a.task`)
 
@@ -259,15 +260,16 @@ WHERE o.ctid = a.task`)
 func (r *webhookRecords) writeTasks(ctx context.Context) error {
 	var ended, retried, renewed []TaskID
 	var retries []int64
-	var anew []bool
+	var redispatch []bool
 	for _, w := range r.written {
 		record := r.of(w)
 		switch {
 		case !w.NewTask.IsZero():
 			renewed = append(renewed, w.NewTask)
 		case w.Decided && record.Verdict.Status == WebhookPending:
-			retried, anew = append(retried, record.Delivery.Task), append(anew, record.Verdict.Anew)
+			retried = append(retried, record.Delivery.Task)
 			retries = append(retries, record.Verdict.Retry.Milliseconds())
+			redispatch = append(redispatch, record.Verdict.Redispatch)
 		case w.Decided:
 			ended = append(ended, record.Delivery.Task)
 		}
@@ -279,7 +281,7 @@ func (r *webhookRecords) writeTasks(ctx context.Context) error {
 	}
 	if len(retried) > 0 {
 		_, err := r.tx.Run(ctx, retryTasksSQL, postgres.Args{
-			"tasks": retried, "retries": retries, "anew": anew, "retry_lease": retryLease.Milliseconds(),
+			"tasks": retried, "retries": retries, "redispatch": redispatch, "retry_lease": retryLease.Milliseconds(),
 		})
 		if err != nil {
 			return err
