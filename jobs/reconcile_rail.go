@@ -41,15 +41,15 @@ type ReconcileRail struct {
 
 // The reasons for which a run stops before its end.
 var (
-	errBudgetUsed = errors.New("jobs: the run has used up its time")
+	errUnfinished = errors.New("jobs: there is more to compare")
 	errOvertaken  = errors.New("jobs: another run has gone on")
 )
 
 // Run implements queue.Job.
 func (j *ReconcileRail) Run(ctx context.Context, task models.Task) error {
 	err := within(ctx, advanceTimeout, task.ID, j.advance)
-	again := errors.Is(err, errBudgetUsed)
-	if err == nil || again {
+	unfinished := errors.Is(err, errUnfinished)
+	if err == nil || unfinished {
 		// Differences that are due are rechecked even while the comparison is behind.
 		err = within(ctx, recheckTimeout, task.ID, j.recheck)
 	}
@@ -58,7 +58,7 @@ func (j *ReconcileRail) Run(ctx context.Context, task models.Task) error {
 		j.Log.WarnContext(ctx, "the reconciliation stops", "error", err)
 	case err != nil && !errors.Is(err, errOvertaken):
 		return fmt.Errorf("jobs: reconcile: %w", err)
-	case err == nil && again:
+	case err == nil && unfinished:
 		return j.Comparer.Store.RepeatTask(ctx, task.ID, 0)
 	}
 	return j.Comparer.Store.FinishTask(ctx, task.ID)
@@ -73,7 +73,7 @@ func within(
 	return do(ctx, task)
 }
 
-// advance compares step by step up to now. It returns errBudgetUsed only after it has moved
+// advance compares step by step up to now. It returns errUnfinished only after it has moved
 // ComparedTo, so that the next run goes on from a later time.
 func (j *ReconcileRail) advance(ctx context.Context, task models.TaskID) error {
 	store := j.Comparer.Store
@@ -94,7 +94,7 @@ func (j *ReconcileRail) advance(ctx context.Context, task models.TaskID) error {
 		state.ComparedTo = step.To
 		j.Metrics.compared(step.Debits, step.Entries)
 		if step.To > from && spent.isUsed() {
-			return errBudgetUsed
+			return errUnfinished
 		}
 		return store.HoldTask(ctx, task)
 	})
@@ -131,7 +131,7 @@ func (j *ReconcileRail) skip(ctx context.Context, state models.Reconciliation, h
 	if err := j.record(ctx, skipped); err != nil {
 		return err
 	}
-	return errBudgetUsed // the task continues at once
+	return errUnfinished // the task continues at once
 }
 
 // recheck checks the due differences again.
