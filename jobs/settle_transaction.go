@@ -94,8 +94,8 @@ func (s *settlement) settle(ctx context.Context) models.TransactionResult {
 	defer s.startHeartbeat(callCtx)()
 	call, result := row.first()
 	for call != callNone {
-		var made bool
-		if call, result, made = s.step(ctx, callCtx, row, call); !made {
+		var ok bool
+		if call, result, ok = s.step(ctx, callCtx, row, call); !ok {
 			result := s.resultOf(ctx, row, row.released())
 			result.RetryAfter = 0 // the next worker can make the call
 			return result
@@ -123,11 +123,11 @@ func (s *settlement) row() *rowRun {
 }
 
 // step waits for a call permit and the rail's admission, and makes the call. A debit that is no
-// longer allowed is not made. It returns the call that follows, or the result. made is false if the
+// longer allowed is not made. It returns the call that follows, or the result. ok is false if the
 // context ended first, or if another worker may have the transaction.
 func (s *settlement) step(
 	ctx, callCtx context.Context, row *rowRun, call railCall,
-) (next railCall, result models.RowResult, made bool) {
+) (next railCall, result models.RowResult, ok bool) {
 	if s.job.Permits.AcquireCalls(ctx, checkoutTicket, 1) == 0 {
 		return call, result, false
 	}
