@@ -3,16 +3,13 @@ package jobs
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"partnerbilling/models"
 	"partnerbilling/models/logs"
+	"partnerbilling/queue"
 )
-
-// scrapeTimeout bounds the queries of one scrape.
-const scrapeTimeout = 2 * time.Second
 
 // stateCollector reads the state from Postgres at each scrape. All workers report the same values.
 type stateCollector struct {
@@ -85,7 +82,7 @@ func (c *stateCollector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. Without Postgres it sends nothing, rather than zeros.
 func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), queue.ScrapeTimeout)
 	defer cancel()
 	f, err := c.store.Figures(ctx)
 	var r models.Reconciliation

@@ -27,8 +27,8 @@ const watchedPartners = 10
 // otherPartners is the label of the organisations without a gauge of their own.
 const otherPartners = "other"
 
-// scrapeTimeout bounds the queries of one scrape.
-const scrapeTimeout = 2 * time.Second
+// ScrapeTimeout bounds the queries of one scrape.
+const ScrapeTimeout = 2 * time.Second
 
 // RegisterMetrics registers the gauges that workers are scaled on, and the server's counter of
 // Redis errors.
@@ -59,7 +59,7 @@ func (c *backlogCollector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. Without Postgres it sends nothing, rather than zeros.
 func (c *backlogCollector) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), ScrapeTimeout)
 	defer cancel()
 	backlogs, err := c.store.Backlogs(ctx)
 	if err != nil {
