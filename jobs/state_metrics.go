@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,26 +25,28 @@ type stateCollector struct {
 
 // RegisterStateMetrics registers gauges of the state of the whole service, for operators.
 func RegisterStateMetrics(reg prometheus.Registerer, store *models.Store, log *slog.Logger) {
+	counted := fmt.Sprintf("at most %d are counted.", models.MostCounted)
 	reg.MustRegister(&stateCollector{
 		store: store, log: log,
 		oldestBatch: prometheus.NewDesc("svc_batch_oldest_open_seconds",
 			"Age of the oldest batch that is not settled; it must settle within 24 hours.", nil, nil),
 		endpoints: prometheus.NewDesc("svc_webhook_endpoints_parked",
-			"Webhook endpoints with parked events; at most 1000 are counted.", nil, nil),
+			"Webhook endpoints with parked events; "+counted, nil, nil),
 		events: prometheus.NewDesc("svc_webhook_events_parked",
-			"Webhook events that wait for their endpoint; at most 1000 are counted.", nil, nil),
+			"Webhook events that wait for their endpoint; "+counted, nil, nil),
 		openAlerts: prometheus.NewDesc("svc_alerts_open",
-			"Open alerts of `svc admin alerts`, by kind; at most 1000 of each are counted.", []string{"kind"}, nil),
+			fmt.Sprintf("Open alerts of `svc admin alerts`, by kind; at most %d of each are counted.",
+				models.MostCounted), []string{"kind"}, nil),
 		reconciledTo: prometheus.NewDesc("svc_reconciliation_compared_timestamp_seconds",
 			"Service time up to which ledger and rail have been compared; 0 before the first comparison.", nil, nil),
 		reconcileLag: prometheus.NewDesc("svc_reconciliation_lag_seconds",
 			"Age of svc_reconciliation_compared_timestamp_seconds; 7 days before the first comparison.", nil, nil),
 		inFlight: prometheus.NewDesc("svc_reconciliation_in_flight",
-			"Debits without a ledger entry whose row or payment is open; at most 1000 are counted.", nil, nil),
+			"Debits without a ledger entry whose row or payment is open; "+counted, nil, nil),
 		auditAge: prometheus.NewDesc("svc_audit_pass_age_seconds",
 			"Time since the recurring audit ended its last whole pass.", nil, nil),
 		failing: prometheus.NewDesc("svc_webhook_endpoints_failing",
-			"Enabled webhook endpoints whose last three attempts failed; at most 1000 are counted.", nil, nil),
+			"Enabled webhook endpoints whose last three attempts failed; "+counted, nil, nil),
 		transaction: prometheus.NewDesc("svc_postgres_oldest_transaction_seconds",
 			"Age of the oldest open transaction of any client of the server.", nil, nil),
 		standbys: prometheus.NewDesc("svc_postgres_standbys", "Connected standbys.", nil, nil),

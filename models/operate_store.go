@@ -30,8 +30,8 @@ type PartnerBacklog struct {
 	OldestDue      Age            // above 0
 }
 
-// watchedSites is the maximum number of Sites of each queue that Lanes and PartnerBacklogs look at.
-const watchedSites = 1000
+// WatchedSites is the maximum number of Sites of each queue that Lanes and PartnerBacklogs look at.
+const WatchedSites = 1000
 
 // DeadLetters counts an organisation's webhook events that were not delivered, by reason. Each
 // count is at most MostCounted.
@@ -63,18 +63,18 @@ WHERE kind <> 'inFlight' ORDER BY found_at DESC LIMIT :limit`)
 )
 
 // Lanes returns the lanes with the oldest waiting tasks, at most limit, the oldest first. It looks
-// at no more than watchedSites Sites of each queue.
+// at no more than WatchedSites Sites of each queue.
 func (s *Store) Lanes(ctx context.Context, limit int) (lanes []Lane, err error) {
 	err = s.pg.Select(ctx, lanesSQL, postgres.Args{
-		"queues": Queues, "sites": watchedSites, "lanes": limit, "most": MostCounted,
+		"queues": Queues, "sites": WatchedSites, "lanes": limit, "most": MostCounted,
 	}, &lanes)
 	return lanes, wrap("lanes", err)
 }
 
 // PartnerBacklogs returns how long each organisation has waited in each of PausableQueues, the
-// longest wait first. It looks at no more than watchedSites Sites of each queue.
+// longest wait first. It looks at no more than WatchedSites Sites of each queue.
 func (s *Store) PartnerBacklogs(ctx context.Context) (backlogs []PartnerBacklog, err error) {
-	err = s.pg.Select(ctx, partnerBacklogsSQL, postgres.Args{"queues": PausableQueues, "sites": watchedSites}, &backlogs)
+	err = s.pg.Select(ctx, partnerBacklogsSQL, postgres.Args{"queues": PausableQueues, "sites": WatchedSites}, &backlogs)
 	return backlogs, wrap("backlogs of partners", err)
 }
 

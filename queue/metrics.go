@@ -43,9 +43,9 @@ func RegisterMetrics(reg prometheus.Registerer, store *models.Store, server *Ser
 		oldestDue: prometheus.NewDesc("svc_tasks_oldest_due_seconds",
 			"Age of the oldest due task that is not dispatched.", []string{"queue"}, nil),
 		partner: prometheus.NewDesc("svc_partner_oldest_due_seconds",
-			"Age of an organisation's oldest due task that is not dispatched: of those that have waited longest, "+
-				"and of all others together. At most 1000 Sites with waiting tasks are looked at.",
-			[]string{"queue", "organisation"}, nil),
+			fmt.Sprintf("Age of an organisation's oldest due task that is not dispatched: of those that have waited "+
+				"longest, and of all others together. At most %d Sites with waiting tasks are looked at.",
+				models.WatchedSites), []string{"queue", "organisation"}, nil),
 	})
 }
 
