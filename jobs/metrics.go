@@ -66,7 +66,7 @@ func (m *Metrics) initSeries() {
 		}
 	}
 	for _, call := range []railCall{callDebit, callLookup, callCancel} {
-		for _, status := range rail.Statuses {
+		for status := range rail.Status(rail.StatusCount) {
 			m.railCalls.WithLabelValues(call.String(), status.String())
 		}
 	}

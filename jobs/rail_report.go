@@ -15,7 +15,7 @@ import (
 const railReportInterval = 5 * time.Second
 
 // railAnswers counts the rail's answers since the last report, by call and status.
-type railAnswers [callCancel + 1][rail.Invalid + 1]atomic.Int64
+type railAnswers [callCancel + 1][rail.StatusCount]atomic.Int64
 
 func (a *railAnswers) add(call railCall, status rail.Status) { a[call][status].Add(1) }
 

@@ -135,18 +135,18 @@ const (
 	// Invalid: the rail cannot carry out the debit as it stands. The call took nothing, and is not
 	// recorded under the key. The status says nothing about earlier calls.
 	Invalid
+	// StatusCount is the number of statuses.
+	StatusCount = int(iota)
 )
 
-// Statuses lists all statuses.
-var Statuses = []Status{Unknown, Succeeded, Refused, Unavailable, NotFound, Cancelled, Conflict, Invalid}
-
-var statusNames = [...]string{
-	"unknown", "succeeded", "refused", "unavailable", "notFound", "cancelled", "conflict", "invalid",
+var statusNames = [StatusCount]string{
+	Unknown: "unknown", Succeeded: "succeeded", Refused: "refused", Unavailable: "unavailable", NotFound: "notFound",
+	Cancelled: "cancelled", Conflict: "conflict", Invalid: "invalid",
 }
 
 // String returns the status in camelCase, for logs and metrics.
 func (s Status) String() string {
-	if s < 0 || int(s) >= len(statusNames) {
+	if s < 0 || int(s) >= StatusCount {
 		return fmt.Sprintf("status(%d)", int(s))
 	}
 	return statusNames[s]
