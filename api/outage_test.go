@@ -50,7 +50,7 @@ func newWired(t *testing.T, store *models.Store, keys *models.Keys, redisURL str
 		return partsOf(t, store, keys, partner).sign(t)
 	}
 	w.fresh = token()
-	redis, err := queue.Connect(redisURL)
+	redis, err := queue.ConnectURL(redisURL)
 	check(t, err)
 	t.Cleanup(func() { _ = redis.Close() })
 	ample := ratelimit.Rate{PerSecond: 1e6, Burst: 1e6}

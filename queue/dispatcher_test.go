@@ -35,7 +35,7 @@ type fleet struct {
 func newFleet(t *testing.T) *fleet {
 	t.Parallel()
 	store, server := modelstest.Open(t), queuetest.Start(t)
-	client, err := queue.Connect(server.URL)
+	client, err := queue.ConnectURL(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,8 +312,8 @@ func TestCheckRedis(t *testing.T) {
 	}
 }
 
-func TestConnectHidesThePassword(t *testing.T) {
-	if _, err := queue.Connect("redis://:secret@host:port"); err == nil || strings.Contains(err.Error(), "secret") {
+func TestConnectURLHidesThePassword(t *testing.T) {
+	if _, err := queue.ConnectURL("redis://:secret@host:port"); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("error %v", err)
 	}
 }

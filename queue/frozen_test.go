@@ -31,7 +31,7 @@ func TestTasksRunAfterFrozenConnections(t *testing.T) {
 			partner := modelstest.Connect(t, dsn)
 			f := &fleet{T: t, store: partner, site: modelstest.Site(t, partner), ran: make(chan models.TaskID, 10_000)}
 			worker := &fleet{T: t, store: modelstest.Connect(t, throughPostgres), ran: f.ran}
-			client, err := queue.Connect(throughRedis)
+			client, err := queue.ConnectURL(throughRedis)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +67,7 @@ func TestTasksRunAfterFrozenConnections(t *testing.T) {
 func TestEveryCommandEndsOnFrozenConnections(t *testing.T) {
 	t.Parallel()
 	wire, url := modelstest.Wire(t, queuetest.Start(t).URL)
-	client, err := queue.Connect(url)
+	client, err := queue.ConnectURL(url)
 	if err != nil {
 		t.Fatal(err)
 	}

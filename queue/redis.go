@@ -35,9 +35,9 @@ const (
 	minRedirects = 2
 )
 
-// Connect returns a client for the Redis at the URL, with the default TLS settings. It does not
+// ConnectURL returns a client for the Redis at the URL, with the default TLS settings. It does not
 // connect yet.
-func Connect(url string) (redis.UniversalClient, error) {
+func ConnectURL(url string) (redis.UniversalClient, error) {
 	r, err := ParseRedis(url, nil)
 	if err != nil {
 		return nil, err

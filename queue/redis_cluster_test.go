@@ -15,7 +15,7 @@ import (
 // One master that evicts keys makes the whole Cluster unsafe.
 func TestCheckRedisChecksEveryMaster(t *testing.T) {
 	t.Parallel()
-	client, err := queue.Connect(queuetest.Cluster(t).URL())
+	client, err := queue.ConnectURL(queuetest.Cluster(t).URL())
 	if err != nil {
 		t.Fatal(err)
 	}

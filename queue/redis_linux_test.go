@@ -14,7 +14,7 @@ import (
 // The kernel closes connections to a Redis that acknowledges nothing any more.
 func TestConnectionsToADeadRedisAreClosed(t *testing.T) {
 	t.Parallel()
-	client, err := queue.Connect(queuetest.Start(t).URL)
+	client, err := queue.ConnectURL(queuetest.Start(t).URL)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -192,7 +192,7 @@ func TestLimiterUnderConcurrency(t *testing.T) {
 // The buckets of a Cluster are on several servers, each of which has to learn the script.
 func TestLimiterOnACluster(t *testing.T) {
 	t.Parallel()
-	redis, err := queue.Connect(queuetest.Cluster(t).URL())
+	redis, err := queue.ConnectURL(queuetest.Cluster(t).URL())
 	if err != nil {
 		t.Fatal(err)
 	}

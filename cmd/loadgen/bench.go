@@ -85,7 +85,7 @@ func (b *bench) connect(ctx context.Context) (err error) {
 	if b.store, err = openStore(ctx, b.databaseURL, 32); err != nil {
 		return err
 	}
-	b.redis, err = queue.Connect(b.redisURL)
+	b.redis, err = queue.ConnectURL(b.redisURL)
 	return err
 }
 

@@ -74,7 +74,7 @@ func (c *chaosFleet) openServers(ctx context.Context) error {
 	if c.store, err = openStore(ctx, c.database.DatabaseURL, 0); err != nil {
 		return err
 	}
-	c.redis, err = queue.Connect(c.cache.RedisURL)
+	c.redis, err = queue.ConnectURL(c.cache.RedisURL)
 	return err
 }
 

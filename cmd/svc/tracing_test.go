@@ -95,7 +95,7 @@ func drawTrace(spans []*tracepb.Span, parent []byte, indent string) string {
 // awaitMarkers waits until a worker has looked for losses of Redis.
 func (f *fleet) awaitMarkers() {
 	f.Helper()
-	cache, err := queue.Connect(f.redis.URL)
+	cache, err := queue.ConnectURL(f.redis.URL)
 	if err != nil {
 		f.Fatal(err)
 	}
