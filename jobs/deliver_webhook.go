@@ -274,12 +274,3 @@ func (d *DeliverWebhook) record(ctx context.Context, record models.WebhookRecord
 		}
 	}
 }
-
-// ReleaseWebhooks returns the sweep that releases parked events whose endpoint can take them.
-func ReleaseWebhooks(store *models.Store) *Sweep {
-	step := func(ctx context.Context, _ int) (int, error) {
-		_, err := store.ReleaseWebhooks(ctx) // releases all that the bounds allow in one step
-		return 0, err
-	}
-	return &Sweep{Store: store, Name: "release webhooks", Steps: []func(context.Context, int) (int, error){step}}
-}

@@ -23,6 +23,17 @@ type Permits struct {
 	tickets       atomic.Uint64
 }
 
+// Ticket is the position of a run in the queues of a process's semaphores: its organisation, and
+// its number among all runs that have begun.
+type Ticket struct {
+	organisation models.OrganisationID
+	number       uint64
+}
+
+// checkoutTicket is the ticket of all checkout payments. They come before all other runs, since a
+// customer waits at a till.
+var checkoutTicket Ticket
+
 const (
 	// callWaves is the number of waves into which the call permits are divided. More waves make
 	// calls smaller. Fewer waves leave more permits idle until a wave is full.

@@ -9,17 +9,6 @@ import (
 	"partnerbilling/models"
 )
 
-// Ticket is the position of a run in the queues of a process's semaphores: its organisation, and
-// its number among all runs that have begun.
-type Ticket struct {
-	organisation models.OrganisationID
-	number       uint64
-}
-
-// checkoutTicket is the ticket of all checkout payments. They come before all other runs, since a
-// customer waits at a till.
-var checkoutTicket Ticket
-
 // semaphore is a weighted semaphore that is fair between organisations. A caller that wants a wave
 // of permits or more gets at least a wave, so that calls and claims stay large. It is safe for
 // concurrent use.

@@ -81,6 +81,15 @@ func batchByBatch(closeOne func(context.Context) error) func(context.Context, in
 	}
 }
 
+// ReleaseWebhooks returns the sweep that releases parked events whose endpoint can take them.
+func ReleaseWebhooks(store *models.Store) *Sweep {
+	step := func(ctx context.Context, _ int) (int, error) {
+		_, err := store.ReleaseWebhooks(ctx) // releases all that the bounds allow in one step
+		return 0, err
+	}
+	return &Sweep{Store: store, Name: "release webhooks", Steps: []func(context.Context, int) (int, error){step}}
+}
+
 // DropHistory returns the sweep that removes data past its retention; see
 // [models.TableRetentions].
 func DropHistory(store *models.Store) *Sweep {

@@ -21,10 +21,6 @@ type Dashboard struct {
 	admit   func(http.ResponseWriter, *http.Request) bool
 }
 
-// MakeRedisClient implements asynq.RedisConnOpt, so that asynqmon gets clients of its own, which it
-// closes.
-func (r Redis) MakeRedisClient() any { return r.Connect() }
-
 // NewDashboard returns a dashboard. admit reports whether a request comes from an operator, and
 // otherwise answers it.
 func NewDashboard(redis Redis, admit func(http.ResponseWriter, *http.Request) bool) *Dashboard {

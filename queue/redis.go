@@ -60,6 +60,10 @@ func (r Redis) ConnectBriefly(timeout time.Duration) redis.UniversalClient {
 	return r.client(limits{timeout, -1})
 }
 
+// MakeRedisClient implements asynq.RedisConnOpt, so that asynqmon gets clients of its own, which it
+// closes.
+func (r Redis) MakeRedisClient() any { return r.Connect() }
+
 func (r Redis) client(l limits) redis.UniversalClient {
 	dial := dialer(*r.tls())
 	switch {
