@@ -240,19 +240,20 @@ type asynqLog struct{ log *slog.Logger }
 
 func (l asynqLog) Debug(args ...any) { l.log.Debug("asynq", "message", fmt.Sprint(args...)) }
 func (l asynqLog) Info(args ...any)  { l.log.Debug("asynq", "message", fmt.Sprint(args...)) }
-func (l asynqLog) Warn(args ...any)  { l.complain(slog.LevelWarn, fmt.Sprint(args...)) }
-func (l asynqLog) Error(args ...any) { l.complain(slog.LevelError, fmt.Sprint(args...)) }
+func (l asynqLog) Warn(args ...any)  { l.logAt(slog.LevelWarn, fmt.Sprint(args...)) }
+func (l asynqLog) Error(args ...any) { l.logAt(slog.LevelError, fmt.Sprint(args...)) }
 
 // aboutTasks holds the beginnings of Asynq's warnings and errors about tasks. All others are about
 // Redis.
 var aboutTasks = []string{"recovering from panic", "Retry exhausted", "Quitting worker", "revoke task"}
 
-func (l asynqLog) complain(level slog.Level, message string) {
-	about := logs.OutageOf(logs.Redis)
+// logAt writes a warning or an error, marked as an outage of Redis unless it is about a task.
+func (l asynqLog) logAt(level slog.Level, message string) {
+	outage := logs.OutageOf(logs.Redis)
 	if slices.ContainsFunc(aboutTasks, func(start string) bool { return strings.HasPrefix(message, start) }) {
-		about = slog.Attr{}
+		outage = slog.Attr{}
 	}
-	l.log.Log(context.Background(), level, "asynq", about, "message", message)
+	l.log.Log(context.Background(), level, "asynq", outage, "message", message)
 }
 
 // Fatal logs an error from which Asynq cannot recover. It does not end the process: the readiness

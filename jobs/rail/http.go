@@ -149,15 +149,15 @@ func (h *HTTP) debit(ctx context.Context, d Debit) Result {
 
 // Lookup implements Rail.
 func (h *HTTP) Lookup(ctx context.Context, keys []string, report func(i int, r Result)) {
-	h.each(len(keys), func(i int) { report(i, h.about(ctx, opLookup, keys[i], http.MethodGet, "")) })
+	h.each(len(keys), func(i int) { report(i, h.byKey(ctx, opLookup, keys[i], http.MethodGet, "")) })
 }
 
 // Cancel implements Rail.
 func (h *HTTP) Cancel(ctx context.Context, keys []string, report func(i int, r Result)) {
-	h.each(len(keys), func(i int) { report(i, h.about(ctx, opCancel, keys[i], http.MethodPost, "/cancellation")) })
+	h.each(len(keys), func(i int) { report(i, h.byKey(ctx, opCancel, keys[i], http.MethodPost, "/cancellation")) })
 }
 
-func (h *HTTP) about(ctx context.Context, op operation, key, method, suffix string) Result {
+func (h *HTTP) byKey(ctx context.Context, op operation, key, method, suffix string) Result {
 	if err := ValidateKey(key); err != nil {
 		return Result{Status: Unknown, Detail: err.Error()}
 	}

@@ -114,12 +114,12 @@ func (s *Sandbox) reportDecided(ctx context.Context, open []undecided, report fu
 
 // Lookup implements Rail.
 func (s *Sandbox) Lookup(ctx context.Context, keys []string, report func(i int, r Result)) {
-	s.about(ctx, keys, s.store.LookupSandbox, report)
+	s.byKey(ctx, keys, s.store.LookupSandbox, report)
 }
 
 // Cancel implements Rail.
 func (s *Sandbox) Cancel(ctx context.Context, keys []string, report func(i int, r Result)) {
-	s.about(ctx, keys, s.store.CancelSandbox, report)
+	s.byKey(ctx, keys, s.store.CancelSandbox, report)
 }
 
 // List implements Rail.
@@ -141,8 +141,8 @@ func (s *Sandbox) List(ctx context.Context, q ListQuery) (ListPage, error) {
 	return page, nil
 }
 
-// about runs a query for the valid keys and reports all keys.
-func (s *Sandbox) about(ctx context.Context, keys []string,
+// byKey runs a query for the valid keys and reports all keys.
+func (s *Sandbox) byKey(ctx context.Context, keys []string,
 	query func(context.Context, []string) ([]models.SandboxAnswer, error), report func(i int, r Result),
 ) {
 	valid := make([]string, 0, len(keys))

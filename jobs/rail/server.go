@@ -85,8 +85,8 @@ func (s *Server) routes() *http.ServeMux {
 	mux.Handle("POST /debits", s.operation(opDebit, s.debit))
 	mux.Handle("GET /debits", s.operation(opList, s.list))
 	// {key} would not match the valid key "/".
-	mux.Handle("GET /debits/{rest...}", s.operation(opLookup, s.about("", s.rail.Lookup)))
-	mux.Handle("POST /debits/{rest...}", s.operation(opCancel, s.about("/cancellation", s.rail.Cancel)))
+	mux.Handle("GET /debits/{rest...}", s.operation(opLookup, s.byKey("", s.rail.Lookup)))
+	mux.Handle("POST /debits/{rest...}", s.operation(opCancel, s.byKey("/cancellation", s.rail.Cancel)))
 	mux.Handle("GET /faults", s.signed(s.getFaults))
 	mux.Handle("PUT /faults", s.signed(s.putFaults))
 	return mux
@@ -192,8 +192,8 @@ func (s *Server) debit(ctx context.Context, _ *http.Request, body []byte) reply 
 	return s.call(d.Key, func(report func(int, Result)) { s.rail.Debit(ctx, []Debit{d}, report) })
 }
 
-// about returns the work of requests that name a key in their path. The path ends in suffix.
-func (s *Server) about(suffix string, do func(context.Context, []string, func(int, Result)),
+// byKey returns the work of requests that name a key in their path. The path ends in suffix.
+func (s *Server) byKey(suffix string, do func(context.Context, []string, func(int, Result)),
 ) func(context.Context, *http.Request, []byte) reply {
 	return func(ctx context.Context, r *http.Request, _ []byte) reply {
 		segment, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.EscapedPath(), "/debits/"), suffix)

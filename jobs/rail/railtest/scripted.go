@@ -202,7 +202,7 @@ func (s *Scripted) Debit(ctx context.Context, debits []rail.Debit, report func(i
 // Lookup implements rail.Rail.
 func (s *Scripted) Lookup(ctx context.Context, keys []string, report func(i int, r rail.Result)) {
 	for i, key := range keys {
-		report(i, s.about(ctx, key, func(c *Calls) { c.Lookups++ }, func() rail.Result {
+		report(i, s.byKey(ctx, key, func(c *Calls) { c.Lookups++ }, func() rail.Result {
 			if rec, seen := s.records[key]; seen {
 				return rec.held()
 			}
@@ -214,7 +214,7 @@ func (s *Scripted) Lookup(ctx context.Context, keys []string, report func(i int,
 // Cancel implements rail.Rail.
 func (s *Scripted) Cancel(ctx context.Context, keys []string, report func(i int, r rail.Result)) {
 	for i, key := range keys {
-		report(i, s.about(ctx, key, func(c *Calls) { c.Cancels++ }, func() rail.Result {
+		report(i, s.byKey(ctx, key, func(c *Calls) { c.Cancels++ }, func() rail.Result {
 			if _, seen := s.records[key]; !seen {
 				s.records[key] = scriptedRecord{result: rail.Result{Status: rail.Cancelled}}
 			}
@@ -252,7 +252,7 @@ func (s *Scripted) List(ctx context.Context, q rail.ListQuery) (rail.ListPage, e
 	return page, nil
 }
 
-func (s *Scripted) about(ctx context.Context, key string, count func(*Calls), answer func() rail.Result) rail.Result {
+func (s *Scripted) byKey(ctx context.Context, key string, count func(*Calls), answer func() rail.Result) rail.Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count(key, count)
