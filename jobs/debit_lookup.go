@@ -9,32 +9,32 @@ import (
 	"partnerbilling/models"
 )
 
-// lookUpTimeout bounds the admission and the call of one look-up by an operator.
-const lookUpTimeout = 15 * time.Second
+// lookupTimeout bounds the admission and the call of one look-up by an operator.
+const lookupTimeout = 15 * time.Second
 
-// DebitLookUp is the rail's answer about a key, beside what the service knows.
-type DebitLookUp struct {
+// DebitLookup is the rail's answer about a key, beside what the service knows.
+type DebitLookup struct {
 	Known  models.KeyedDebit
 	Answer rail.Result
 }
 
-// LookUpDebit asks the rail about a key for an operator. It changes nothing: the workers learn the
+// LookupDebit asks the rail about a key for an operator. It changes nothing: the workers learn the
 // same by themselves. The key becomes the subject of the context's act. rail.ErrInvalidKey: the
 // text cannot be a key.
-func LookUpDebit(ctx context.Context, store *models.Store, payments rail.Rail, key string) (DebitLookUp, error) {
+func LookupDebit(ctx context.Context, store *models.Store, payments rail.Rail, key string) (DebitLookup, error) {
 	if err := rail.ValidateKey(key); err != nil {
-		return DebitLookUp{}, err
+		return DebitLookup{}, err
 	}
 	known, err := store.DebitOfKey(ctx, key)
 	if err != nil {
-		return DebitLookUp{}, err
+		return DebitLookup{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	if payments.Admit(ctx, models.OrganisationID{}, 1) == 0 {
-		return DebitLookUp{}, errors.Join(errors.New("jobs: the rail admits no call"), ctx.Err())
+		return DebitLookup{}, errors.Join(errors.New("jobs: the rail admits no call"), ctx.Err())
 	}
-	look := DebitLookUp{Known: known}
+	look := DebitLookup{Known: known}
 	payments.Lookup(ctx, []string{key}, func(_ int, r rail.Result) { look.Answer = r })
 	return look, nil
 }

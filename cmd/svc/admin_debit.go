@@ -41,9 +41,9 @@ func (p *program) lookUpCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			look, err := jobs.LookUpDebit(ctx, store, payments, args[0])
+			look, err := jobs.LookupDebit(ctx, store, payments, args[0])
 			if err = errors.Join(err, end()); err == nil {
-				p.printLookUp(look)
+				p.printLookup(look)
 			}
 			return err
 		})
@@ -51,7 +51,7 @@ func (p *program) lookUpCommand() *cobra.Command {
 	return cmd
 }
 
-func (p *program) printLookUp(look jobs.DebitLookUp) {
+func (p *program) printLookup(look jobs.DebitLookup) {
 	answer := look.Answer
 	fmt.Fprintf(p.stdout, "rail: %s %s%s", answer.Status, answer.Reason, printable(answer.Detail))
 	if answer.Held.AgreementID != "" {

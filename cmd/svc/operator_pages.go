@@ -68,7 +68,7 @@ func (s *service) railLookUp(store *models.Store) (func(context.Context, string)
 		return nil, err
 	}
 	return func(ctx context.Context, key string) (ops.RailAnswer, error) {
-		look, err := jobs.LookUpDebit(ctx, store, payments, key)
+		look, err := jobs.LookupDebit(ctx, store, payments, key)
 		if errors.Is(err, rail.ErrInvalidKey) {
 			err = fmt.Errorf("%w: %w", models.ErrInvalidID, err)
 		}

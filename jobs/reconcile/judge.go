@@ -36,7 +36,7 @@ func (f *Fact) isDeniedLater() bool {
 // Check looks keys up on the rail and returns the differences between its answers and the ledger.
 // It returns ErrRail if the rail admits no request or answers none.
 func (c *Comparer) Check(ctx context.Context, keys []string) ([]models.Difference, error) {
-	facts, err := c.lookUp(ctx, keys)
+	facts, err := c.lookup(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (c *Comparer) Recheck(
 		return nil, nil, err
 	}
 	keys := keysOf(recent)
-	facts, err := c.lookUp(ctx, keys)
+	facts, err := c.lookup(ctx, keys)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -135,8 +135,8 @@ func keysOf(differences []models.Difference) []string {
 	return keys
 }
 
-// lookUp asks the rail about keys. It returns ErrRail if the rail answers none of them.
-func (c *Comparer) lookUp(ctx context.Context, keys []string) ([]Fact, error) {
+// lookup asks the rail about keys. It returns ErrRail if the rail answers none of them.
+func (c *Comparer) lookup(ctx context.Context, keys []string) ([]Fact, error) {
 	facts := make([]Fact, len(keys))
 	var mu sync.Mutex
 	answered := 0
