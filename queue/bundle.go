@@ -128,7 +128,7 @@ func (s *Server) RunClaimed(tasks []models.Task) {
 // tasks.
 func (s *Server) runMember(ctx context.Context, m models.Task) (err error) {
 	defer coalesce.CatchPanic(&err)
-	return s.run(ctx, m)
+	return s.runJob(ctx, m)
 }
 
 // retryMember enqueues a failed member as a plain task, to be run when its retry is due.

@@ -137,15 +137,6 @@ func readTask(t *asynq.Task) (models.Task, error) {
 // binary may get it when the dispatcher sends it again.
 var errUnknownTask = fmt.Errorf("queue: unknown task: %w", asynq.SkipRetry)
 
-// run runs the job of a fetched task.
-func (j Jobs) run(ctx context.Context, task models.Task) error {
-	job, ok := j[task.Kind]
-	if !ok {
-		return fmt.Errorf("%w: kind %q", errUnknownTask, task.Kind)
-	}
-	return job.Run(ctx, task)
-}
-
 // retryDelay returns the delay before the n-th retry of a failed run. It implements
 // asynq.RetryDelayFunc.
 func retryDelay(n int, err error, _ *asynq.Task) time.Duration {

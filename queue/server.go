@@ -200,14 +200,18 @@ func (s *Server) runPlain(ctx context.Context, t *asynq.Task) error {
 	}
 	id, _ := asynq.GetTaskID(ctx)
 	task.Epoch = epochOf(id)
-	return s.run(ctx, task)
+	return s.runJob(ctx, task)
 }
 
-// run runs the job of a task, in a span.
-func (s *Server) run(ctx context.Context, task models.Task) (err error) {
+// runJob runs the job of a task, in a span.
+func (s *Server) runJob(ctx context.Context, task models.Task) (err error) {
 	ctx, span := s.tracer.StartTask(withTask(ctx, task), task)
 	defer func() { span.End(err) }()
-	return s.jobs.run(ctx, task)
+	job, ok := s.jobs[task.Kind]
+	if !ok {
+		return fmt.Errorf("%w: kind %q", errUnknownTask, task.Kind)
+	}
+	return job.Run(ctx, task)
 }
 
 // Shutdown stops fetching and cancels the contexts of the running tasks. It then waits until they
