@@ -135,7 +135,7 @@ func (s *Server) operation(
 			s.disconnect(w, nil)
 			return
 		case f.unavailable:
-			errorReply(http.StatusServiceUnavailable, codeBankUnavailable, "nothing was debited; come again").write(w)
+			replyTo("", Result{Status: Unavailable}).write(w)
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.workTimeout)

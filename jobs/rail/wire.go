@@ -188,7 +188,8 @@ func replyTo(key string, r Result) reply {
 	case Invalid:
 		return errorReply(http.StatusBadRequest, codeInvalidRequest, "the debit cannot be carried out as it stands")
 	case Unavailable:
-		return errorReply(http.StatusServiceUnavailable, codeBankUnavailable, "nothing was debited; come again")
+		return errorReply(http.StatusServiceUnavailable, codeBankUnavailable,
+			"nothing was debited; retry later under the same key")
 	case NotFound:
 		return errorReply(http.StatusNotFound, codeKeyNotFound, "nothing has arrived under the key")
 	default:
