@@ -133,13 +133,21 @@ func TestSeries(t *testing.T) {
 	}
 	checkSeries(t, 34, 16, 100)
 	checkSeries(t, 35, 16, 100)
+	// The lengths and prefixes of these two Series concatenate to the same text.
+	random := rand.New(rand.NewPCG(1, 1))
+	checkPrefix(t, random, "HTTPS://PAY.EXAMPLE/Q/", 16, 2)
+	checkPrefix(t, random, "6HTTPS://PAY.EXAMPLE/Q/", 1, 2)
 }
 
 // checkSeries compares the pictures of a Series with the encoder's.
 func checkSeries(t *testing.T, length, ending, n int) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, uint64(length)))
-	prefix := alphanumeric(random, length)
+	checkPrefix(t, random, alphanumeric(random, length), ending, n)
+}
+
+func checkPrefix(t *testing.T, random *rand.Rand, prefix string, ending, n int) {
+	t.Helper()
 	series := qr.NewSeries(prefix, ending)
 	for range n {
 		content := alphanumeric(random, ending)

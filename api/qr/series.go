@@ -2,7 +2,6 @@ package qr
 
 import (
 	"encoding/base64"
-	"fmt"
 	"strings"
 	"sync"
 )
@@ -23,9 +22,14 @@ type Series struct {
 	basis  func() (*basis, error) // nil if the prefix is not alphanumeric
 }
 
-// bases caches the basis functions of the process by prefix and length of the ending. It is never
-// emptied: a process has a single public base URL, and so few prefixes.
+// bases caches the basis functions of the process by basisKey. It is never emptied: a process has a
+// single public base URL, and so few prefixes.
 var bases sync.Map
+
+type basisKey struct {
+	prefix string
+	ending int // length, in bytes
+}
 
 // NewSeries returns a Series for a prefix and the length of its endings, in bytes. The first code of
 // a prefix and length is slow. All Series of the process share the work that makes the others fast.
@@ -33,7 +37,7 @@ func NewSeries(prefix string, ending int) *Series {
 	s := &Series{prefix: prefix, ending: ending}
 	if IsAlphanumeric(prefix) {
 		compute := sync.OnceValues(func() (*basis, error) { return newBasis(prefix, ending) })
-		cached, _ := bases.LoadOrStore(fmt.Sprint(ending, prefix), compute)
+		cached, _ := bases.LoadOrStore(basisKey{prefix, ending}, compute)
 		s.basis, _ = cached.(func() (*basis, error))
 	}
 	return s
