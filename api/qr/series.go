@@ -88,7 +88,7 @@ type basis struct {
 	edge   string    // that last character, or ""
 	zero   symbol    // the code of shared followed by zeros instead of edge and ending
 	units  []unit    // of edge and ending
-	masks  [8]symbol // see the function masks
+	masks  [8]symbol // see maskSymbols
 }
 
 // unit is a pair of characters, or a single last character. bits has the contribution of each bit
@@ -111,7 +111,7 @@ func newBasis(prefix string, ending int) (*basis, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.masks = masks(zero.size)
+	b.masks = maskSymbols(zero.size)
 	b.unmask(zero)
 	b.zero = *zero
 	for at := 0; at < width; at += 2 {

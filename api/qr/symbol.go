@@ -116,10 +116,10 @@ func maskOf(s *symbol) int {
 	panic("qr: the error correction level is not M") // encode requests M only
 }
 
-// masks returns a symbol for each mask. Its dark modules are those that the mask inverts in a code
-// of the given size, and those of the format information. XOR with all[i] and all[j] changes the
-// mask of a code from i to j.
-func masks(size int) (all [8]symbol) {
+// maskSymbols returns a symbol for each mask. Its dark modules are those that the mask inverts in a
+// code of the given size, and those of the format information. XOR with all[i] and all[j] changes
+// the mask of a code from i to j.
+func maskSymbols(size int) (all [8]symbol) {
 	for mask := range all {
 		m := &all[mask]
 		m.size = size

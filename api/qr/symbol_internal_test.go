@@ -56,7 +56,7 @@ func TestEveryMask(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := masks(code.size)
+		all := maskSymbols(code.size)
 		code.xor(&all[maskOf(code)])
 		for mask := range all {
 			masked := *code
