@@ -60,6 +60,7 @@ const (
 	outcomeAccepted  outcome = "accepted"
 	outcomeRefused   outcome = "refused"
 	outcomeThrottled outcome = "throttled"
+	outcomeBusy      outcome = "busy" // no processor became free within attemptTimeout
 )
 
 // New returns a login for the accounts, of which there must be at least one.
@@ -77,14 +78,15 @@ func New(cfg Config) (*Login, error) {
 		attempts: coalesce.SingleFlight[verdict]{Timeout: attemptTimeout},
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "svc_operator_logins_total",
-			Help: "Attempts to log in as an operator, by outcome. Remembered logins do not count.",
+			Help: "Attempts to log in as an operator, by outcome: accepted, refused, throttled (too many attempts), " +
+				"busy (no processor was free). Remembered logins do not count.",
 		}, []string{"outcome"}),
 	}
 	for _, account := range cfg.Accounts {
 		l.decoy = account.hash
 		break
 	}
-	for _, o := range []outcome{outcomeAccepted, outcomeRefused, outcomeThrottled} {
+	for _, o := range []outcome{outcomeAccepted, outcomeRefused, outcomeThrottled, outcomeBusy} {
 		l.outcomes.WithLabelValues(string(o))
 	}
 	cfg.Metrics.MustRegister(l.outcomes)
@@ -134,7 +136,7 @@ func (l *Login) admit(w http.ResponseWriter, r *http.Request, o Operator, passwo
 	switch v.outcome {
 	case outcomeAccepted:
 		return true
-	case outcomeThrottled:
+	case outcomeThrottled, outcomeBusy:
 		w.Header().Set("Retry-After", strconv.Itoa(int(v.retryAfter/time.Second)))
 		http.Error(w, "Too many attempts, or too busy. Try again later.", http.StatusTooManyRequests)
 	default:
@@ -173,14 +175,14 @@ func (l *Login) attempt(
 	return v
 }
 
-// verify takes the same time for each name. If no processor is free before ctx ends, the attempt is
-// throttled: the credentials may be right.
+// verify takes the same time for each name. If no processor is free before ctx ends, the outcome is
+// busy: the credentials may be right.
 func (l *Login) verify(ctx context.Context, name, password string) verdict {
 	select {
 	case l.hashing <- struct{}{}:
 		defer func() { <-l.hashing }()
 	case <-ctx.Done():
-		return verdict{outcomeThrottled, busyRetryAfter}
+		return verdict{outcomeBusy, busyRetryAfter}
 	}
 	account, known := l.cfg.Accounts[name]
 	hash := account.hash

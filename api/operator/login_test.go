@@ -89,7 +89,7 @@ func (d *door) expect(want int, name, password, address string) {
 	}
 }
 
-func (d *door) counts(accepted, refused, throttled int) {
+func (d *door) counts(accepted, refused, throttled, busy int) {
 	d.t.Helper()
 	families, err := d.metrics.Gather()
 	must(d.t, err)
@@ -97,7 +97,7 @@ func (d *door) counts(accepted, refused, throttled int) {
 	for _, m := range families[0].GetMetric() {
 		got[m.GetLabel()[0].GetValue()] = int(m.GetCounter().GetValue())
 	}
-	want := map[string]int{"accepted": accepted, "refused": refused, "throttled": throttled}
+	want := map[string]int{"accepted": accepted, "refused": refused, "throttled": throttled, "busy": busy}
 	if families[0].GetName() != "svc_operator_logins_total" || !maps.Equal(got, want) {
 		d.t.Errorf("%s: %v, want %v", families[0].GetName(), got, want)
 	}
@@ -112,16 +112,16 @@ func must(t *testing.T, err error) {
 
 func TestLogin(t *testing.T) {
 	d := newDoor(t)
-	d.counts(0, 0, 0)
+	d.counts(0, 0, 0, 0)
 	d.expect(http.StatusUnauthorized, "", "", "192.0.2.1")
-	d.counts(0, 0, 0) // a browser asks without credentials first
+	d.counts(0, 0, 0, 0) // a browser asks without credentials first
 	d.expect(http.StatusOK, "jane", password, "192.0.2.1")
 	d.expect(http.StatusOK, "john", "another password", "192.0.2.1")
 	d.expect(http.StatusUnauthorized, "jane", "another password", "192.0.2.1")
 	d.expect(http.StatusUnauthorized, "jane", "", "192.0.2.1")
 	d.expect(http.StatusUnauthorized, "jane"+password, "", "192.0.2.1")
 	d.expect(http.StatusUnauthorized, "ja", "ne"+password, "192.0.2.1")
-	d.counts(2, 4, 0)
+	d.counts(2, 4, 0, 0)
 	if log := d.log.String(); strings.Contains(log, password) || strings.Count(log, "level=WARN") != 4 ||
 		!strings.Contains(log, "outcome=accepted operator=jane address=192.0.2.1") {
 		t.Errorf("log:\n%s", log)
@@ -136,11 +136,11 @@ func TestLoginIsRemembered(t *testing.T) {
 		d.now = d.now.Add(time.Second)
 		d.expect(http.StatusOK, "jane", password, "192.0.2.1")
 	}
-	d.counts(1, 0, 0)
+	d.counts(1, 0, 0, 0)
 	d.expect(http.StatusUnauthorized, "jane", "guess", "192.0.2.1")
 	d.now = d.now.Add(10 * time.Second)
 	d.expect(http.StatusOK, "jane", password, "192.0.2.1")
-	d.counts(2, 1, 0)
+	d.counts(2, 1, 0, 0)
 }
 
 // A page that sends its requests at once makes one attempt.
@@ -182,6 +182,7 @@ func TestGuessesAreThrottled(t *testing.T) {
 	d.expect(http.StatusTooManyRequests, "john", "another password", "198.51.100.1")
 	d.now = d.now.Add(6 * time.Second)
 	d.expect(http.StatusOK, "john", "another password", "198.51.100.1")
+	d.counts(2, 21, 15, 0)
 }
 
 // An unknown name costs as much as a known one.
@@ -222,11 +223,11 @@ func TestEndedRequestEndsNoOthersAttempt(t *testing.T) {
 		if got := <-second; got != http.StatusOK {
 			t.Errorf("the request that stays: %d", got)
 		}
-		d.counts(1, 0, 0)
+		d.counts(1, 0, 0, 0)
 	})
 }
 
-// An attempt times out while all processors are busy. It counts as throttled, not as refused.
+// An attempt times out while all processors are busy. It counts as busy, not as a guess.
 func TestAttemptHasADeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -238,7 +239,7 @@ func TestAttemptHasADeadline(t *testing.T) {
 		if took := time.Since(began); got != http.StatusTooManyRequests || took != operator.AttemptTimeout {
 			t.Errorf("status %d after %v", got, took)
 		}
-		d.counts(0, 0, 1)
+		d.counts(0, 0, 0, 1)
 	})
 }
 
