@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 
 const password = "correct horse battery"
 
-// door is a login with two accounts, on a clock that the test advances.
-type door struct {
+// loginTest is a login with two accounts, on a clock that the test advances.
+type loginTest struct {
 	t       *testing.T
 	login   *operator.Login
 	metrics *prometheus.Registry
@@ -41,65 +41,65 @@ type door struct {
 	now     time.Time
 }
 
-func newDoor(t *testing.T) *door {
+func newLoginTest(t *testing.T) *loginTest {
 	t.Parallel()
-	return openDoor(t)
+	return newBubbleTest(t)
 }
 
-// openDoor is newDoor for a synctest bubble, whose test cannot be parallel.
-func openDoor(t *testing.T) *door {
+// newBubbleTest is newLoginTest for a synctest bubble, whose test cannot be parallel.
+func newBubbleTest(t *testing.T) *loginTest {
 	t.Helper()
-	d := &door{t: t, metrics: prometheus.NewRegistry(), now: time.Now()}
+	l := &loginTest{t: t, metrics: prometheus.NewRegistry(), now: time.Now()}
 	line, err := operator.Hash("jane", password, operator.RoleAct)
 	must(t, err)
 	accounts, err := operator.ParseAccounts("# operators\n\n" + line + "\n")
 	must(t, err)
 	must(t, accounts.AddPassword("john", "another password", operator.RoleLook))
-	d.login, err = operator.New(operator.Config{
-		Accounts: accounts, Now: func() time.Time { return d.now }, Metrics: d.metrics,
-		Proxies: peer.Proxies{}, Log: slog.New(slog.NewTextHandler(&d.log, nil)),
+	l.login, err = operator.New(operator.Config{
+		Accounts: accounts, Now: func() time.Time { return l.now }, Metrics: l.metrics,
+		Proxies: peer.Proxies{}, Log: slog.New(slog.NewTextHandler(&l.log, nil)),
 	})
 	must(t, err)
-	return d
+	return l
 }
 
 // try returns the status of an attempt; 200 for an accepted one.
-func (d *door) try(name, password, address string) int {
-	d.t.Helper()
-	return d.tryWithin(d.t.Context(), name, password, address)
+func (l *loginTest) try(name, password, address string) int {
+	l.t.Helper()
+	return l.tryWithin(l.t.Context(), name, password, address)
 }
 
-func (d *door) tryWithin(ctx context.Context, name, password, address string) int {
+func (l *loginTest) tryWithin(ctx context.Context, name, password, address string) int {
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/ops/queues", nil)
 	r.RemoteAddr = address + ":4711"
 	if name != "" {
 		r.SetBasicAuth(name, password)
 	}
 	w := httptest.NewRecorder()
-	if _, ok := d.login.Admit(w, r); ok {
+	if _, ok := l.login.Admit(w, r); ok {
 		return http.StatusOK
 	}
 	return w.Code
 }
 
-func (d *door) expect(want int, name, password, address string) {
-	d.t.Helper()
-	if got := d.try(name, password, address); got != want {
-		d.t.Errorf("%s from %s: %d, want %d", name, address, got, want)
+func (l *loginTest) expect(want int, name, password, address string) {
+	l.t.Helper()
+	if got := l.try(name, password, address); got != want {
+		l.t.Errorf("%s from %s: %d, want %d", name, address, got, want)
 	}
 }
 
-func (d *door) counts(accepted, refused, throttled, busy int) {
-	d.t.Helper()
-	families, err := d.metrics.Gather()
-	must(d.t, err)
+func (l *loginTest) counts(accepted, refused, throttled, busy int) {
+	l.t.Helper()
+	families, err := l.metrics.Gather()
+	must(l.t, err)
 	got := map[string]int{}
 	for _, m := range families[0].GetMetric() {
 		got[m.GetLabel()[0].GetValue()] = int(m.GetCounter().GetValue())
 	}
 	want := map[string]int{"accepted": accepted, "refused": refused, "throttled": throttled, "busy": busy}
 	if families[0].GetName() != "svc_operator_logins_total" || !maps.Equal(got, want) {
-		d.t.Errorf("%s: %v, want %v", families[0].GetName(), got, want)
+		l.t.Errorf("%s: %v, want %v", families[0].GetName(), got, want)
 	}
 }
 
@@ -111,18 +111,18 @@ func must(t *testing.T, err error) {
 }
 
 func TestLogin(t *testing.T) {
-	d := newDoor(t)
-	d.counts(0, 0, 0, 0)
-	d.expect(http.StatusUnauthorized, "", "", "192.0.2.1")
-	d.counts(0, 0, 0, 0) // a browser asks without credentials first
-	d.expect(http.StatusOK, "jane", password, "192.0.2.1")
-	d.expect(http.StatusOK, "john", "another password", "192.0.2.1")
-	d.expect(http.StatusUnauthorized, "jane", "another password", "192.0.2.1")
-	d.expect(http.StatusUnauthorized, "jane", "", "192.0.2.1")
-	d.expect(http.StatusUnauthorized, "jane"+password, "", "192.0.2.1")
-	d.expect(http.StatusUnauthorized, "ja", "ne"+password, "192.0.2.1")
-	d.counts(2, 4, 0, 0)
-	if log := d.log.String(); strings.Contains(log, password) || strings.Count(log, "level=WARN") != 4 ||
+	l := newLoginTest(t)
+	l.counts(0, 0, 0, 0)
+	l.expect(http.StatusUnauthorized, "", "", "192.0.2.1")
+	l.counts(0, 0, 0, 0) // a browser asks without credentials first
+	l.expect(http.StatusOK, "jane", password, "192.0.2.1")
+	l.expect(http.StatusOK, "john", "another password", "192.0.2.1")
+	l.expect(http.StatusUnauthorized, "jane", "another password", "192.0.2.1")
+	l.expect(http.StatusUnauthorized, "jane", "", "192.0.2.1")
+	l.expect(http.StatusUnauthorized, "jane"+password, "", "192.0.2.1")
+	l.expect(http.StatusUnauthorized, "ja", "ne"+password, "192.0.2.1")
+	l.counts(2, 4, 0, 0)
+	if log := l.log.String(); strings.Contains(log, password) || strings.Count(log, "level=WARN") != 4 ||
 		!strings.Contains(log, "outcome=accepted operator=jane address=192.0.2.1") {
 		t.Errorf("log:\n%s", log)
 	}
@@ -130,26 +130,26 @@ func TestLogin(t *testing.T) {
 
 // Accepted credentials are remembered for a minute, and only these.
 func TestLoginIsRemembered(t *testing.T) {
-	d := newDoor(t)
-	d.expect(http.StatusOK, "jane", password, "192.0.2.1")
+	l := newLoginTest(t)
+	l.expect(http.StatusOK, "jane", password, "192.0.2.1")
 	for range 50 { // asynqmon polls
-		d.now = d.now.Add(time.Second)
-		d.expect(http.StatusOK, "jane", password, "192.0.2.1")
+		l.now = l.now.Add(time.Second)
+		l.expect(http.StatusOK, "jane", password, "192.0.2.1")
 	}
-	d.counts(1, 0, 0, 0)
-	d.expect(http.StatusUnauthorized, "jane", "guess", "192.0.2.1")
-	d.now = d.now.Add(10 * time.Second)
-	d.expect(http.StatusOK, "jane", password, "192.0.2.1")
-	d.counts(2, 1, 0, 0)
+	l.counts(1, 0, 0, 0)
+	l.expect(http.StatusUnauthorized, "jane", "guess", "192.0.2.1")
+	l.now = l.now.Add(10 * time.Second)
+	l.expect(http.StatusOK, "jane", password, "192.0.2.1")
+	l.counts(2, 1, 0, 0)
 }
 
 // A page that sends its requests at once makes one attempt.
 func TestConcurrentRequestsAreOneAttempt(t *testing.T) {
-	d := newDoor(t)
+	l := newLoginTest(t)
 	codes := make([]int, 30)
 	var wg sync.WaitGroup
 	for i := range codes {
-		wg.Go(func() { codes[i] = d.tryWithin(context.Background(), "jane", password, "192.0.2.1") })
+		wg.Go(func() { codes[i] = l.tryWithin(context.Background(), "jane", password, "192.0.2.1") })
 	}
 	wg.Wait()
 	if slices.ContainsFunc(codes, func(code int) bool { return code != http.StatusOK }) {
@@ -159,10 +159,10 @@ func TestConcurrentRequestsAreOneAttempt(t *testing.T) {
 
 // Guesses are slowed down, by address and by name. They do not lock the operator out.
 func TestGuessesAreThrottled(t *testing.T) {
-	d := newDoor(t)
+	l := newLoginTest(t)
 	guess := func(address string, n int) (throttled int) {
 		for i := range n {
-			if d.try("jane", fmt.Sprint("guess ", i), address) == http.StatusTooManyRequests {
+			if l.try("jane", fmt.Sprint("guess ", i), address) == http.StatusTooManyRequests {
 				throttled++
 			}
 		}
@@ -177,20 +177,20 @@ func TestGuessesAreThrottled(t *testing.T) {
 	if got := guess("198.51.100.3", 5); got != 4 {
 		t.Errorf("%d of 5 guesses at a name that was guessed enough were throttled", got)
 	}
-	d.expect(http.StatusOK, "jane", password, "192.0.2.1")
+	l.expect(http.StatusOK, "jane", password, "192.0.2.1")
 	// The address has used its attempts.
-	d.expect(http.StatusTooManyRequests, "john", "another password", "198.51.100.1")
-	d.now = d.now.Add(6 * time.Second)
-	d.expect(http.StatusOK, "john", "another password", "198.51.100.1")
-	d.counts(2, 21, 15, 0)
+	l.expect(http.StatusTooManyRequests, "john", "another password", "198.51.100.1")
+	l.now = l.now.Add(6 * time.Second)
+	l.expect(http.StatusOK, "john", "another password", "198.51.100.1")
+	l.counts(2, 21, 15, 0)
 }
 
 // An unknown name costs as much as a known one.
 func TestUnknownNamesTakeAsLong(t *testing.T) {
-	d := newDoor(t)
+	l := newLoginTest(t)
 	took := func(name string) time.Duration {
 		began := time.Now()
-		d.expect(http.StatusUnauthorized, name, "guess", "192.0.2.1")
+		l.expect(http.StatusUnauthorized, name, "guess", "192.0.2.1")
 		return time.Since(began)
 	}
 	known, unknown := took("jane"), took("nobody")
@@ -207,13 +207,13 @@ func TestUnknownNamesTakeAsLong(t *testing.T) {
 func TestEndedRequestEndsNoOthersAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := openDoor(t)
-		free := d.login.OccupyProcessors()
+		l := newBubbleTest(t)
+		free := l.login.OccupyProcessors()
 		ctx, leave := context.WithCancel(t.Context())
 		first, second := make(chan int, 1), make(chan int, 1)
-		go func() { first <- d.tryWithin(ctx, "jane", password, "192.0.2.1") }()
+		go func() { first <- l.tryWithin(ctx, "jane", password, "192.0.2.1") }()
 		synctest.Wait()
-		go func() { second <- d.tryWithin(t.Context(), "jane", password, "192.0.2.1") }()
+		go func() { second <- l.tryWithin(t.Context(), "jane", password, "192.0.2.1") }()
 		synctest.Wait()
 		leave()
 		if got := <-first; got != http.StatusServiceUnavailable {
@@ -223,7 +223,7 @@ func TestEndedRequestEndsNoOthersAttempt(t *testing.T) {
 		if got := <-second; got != http.StatusOK {
 			t.Errorf("the request that stays: %d", got)
 		}
-		d.counts(1, 0, 0, 0)
+		l.counts(1, 0, 0, 0)
 	})
 }
 
@@ -231,22 +231,22 @@ func TestEndedRequestEndsNoOthersAttempt(t *testing.T) {
 func TestAttemptHasADeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := openDoor(t)
-		free := d.login.OccupyProcessors()
+		l := newBubbleTest(t)
+		free := l.login.OccupyProcessors()
 		defer free()
 		began := time.Now()
-		got := d.tryWithin(t.Context(), "jane", password, "192.0.2.1")
+		got := l.tryWithin(t.Context(), "jane", password, "192.0.2.1")
 		if took := time.Since(began); got != http.StatusTooManyRequests || took != operator.AttemptTimeout {
 			t.Errorf("status %d after %v", got, took)
 		}
-		d.counts(0, 0, 0, 1)
+		l.counts(0, 0, 0, 1)
 	})
 }
 
 // An account has the role of its line, and look without one. An admitted operator has name, role
 // and address.
 func TestRoles(t *testing.T) {
-	d := newDoor(t)
+	l := newLoginTest(t)
 	line, err := operator.Hash("jane", password, operator.RoleAct)
 	must(t, err)
 	for text, want := range map[string]operator.Role{
@@ -267,7 +267,7 @@ func TestRoles(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops", nil)
 		r.RemoteAddr = "192.0.2.7:4711"
 		r.SetBasicAuth(name, tt.password)
-		o, ok := d.login.Admit(httptest.NewRecorder(), r)
+		o, ok := l.login.Admit(httptest.NewRecorder(), r)
 		if !ok || o != tt.want || o.MayAct() != (name == "jane") {
 			t.Errorf("%+v, %v", o, ok)
 		}
