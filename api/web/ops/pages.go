@@ -112,12 +112,15 @@ func (v *visit) organisation() error {
 
 func (v *visit) pauseOf(id models.OrganisationID) (*models.Pause, error) {
 	all, err := v.store().Pauses(v.ctx)
+	if err != nil {
+		return nil, err
+	}
 	for i := range all {
 		if all[i].Queue == "" && all[i].OrganisationID == id {
-			return &all[i], err
+			return &all[i], nil
 		}
 	}
-	return nil, err
+	return nil, nil
 }
 
 type batchPage struct {
@@ -195,13 +198,13 @@ func (v *visit) books() (err error) {
 		return err
 	}
 	alerts, err := v.store().OpenAlerts(v.ctx, models.MostCounted)
+	if err != nil {
+		return err
+	}
 	for _, a := range alerts {
 		if a.Kind == models.AlertAuditViolation || a.Kind == models.AlertReconciliationGap {
 			p.Alerts = append(p.Alerts, a)
 		}
-	}
-	if err != nil {
-		return err
 	}
 	return v.show("books", &base{Title: "Books", Tab: "books"}, &p)
 }
