@@ -90,7 +90,7 @@ func (l *Limiter) Take(ctx context.Context, client models.ClientID, class Class)
 	if len(classes) == 0 {
 		return Decision{Allowed: true}
 	}
-	decision, err := l.query(ctx, client, classes)
+	decision, err := l.takeAll(ctx, client, classes)
 	if err != nil {
 		return l.failOpen(classes)
 	}
@@ -110,7 +110,8 @@ func (l *Limiter) limited(class Class) []Class {
 
 var errCooldown = errors.New("ratelimit: Redis failed a moment ago")
 
-func (l *Limiter) query(ctx context.Context, client models.ClientID, classes []Class) (Decision, error) {
+// takeAll takes a token from the bucket of each class, or from none if one is empty.
+func (l *Limiter) takeAll(ctx context.Context, client models.ClientID, classes []Class) (Decision, error) {
 	if l.now().UnixNano() < l.cooldownUntil.Load() {
 		return Decision{}, errCooldown
 	}
