@@ -54,7 +54,7 @@ func (i *Issuer) checkAssertion(ctx context.Context, attempt credentials, addres
 	if err != nil {
 		return authenticated{}, invalidClient(err)
 	}
-	if err := mayAct(&known.Client, address); err != nil {
+	if err := checkMayAct(&known.Client, address); err != nil {
 		return authenticated{}, invalidClient(err)
 	}
 	expires, _ := assertion.claims.Expiration()

@@ -100,7 +100,7 @@ func (a *Authenticator) Authenticate(
 	case err != nil:
 		return Principal{}, err
 	}
-	if err := mayAct(&client.Client, from); err != nil {
+	if err := checkMayAct(&client.Client, from); err != nil {
 		return Principal{}, invalid("%w", err)
 	}
 	switch {

@@ -160,8 +160,8 @@ func (i *Issuer) recordUse(ctx context.Context, client *authenticated) {
 // recordUseTimeout bounds the time by which recordUse may delay a token.
 const recordUseTimeout = 250 * time.Millisecond
 
-// mayAct returns an error if the client is disabled or may not call from the address.
-func mayAct(client *models.Client, address netip.Addr) error {
+// checkMayAct returns an error if the client is disabled or may not call from the address.
+func checkMayAct(client *models.Client, address netip.Addr) error {
 	switch {
 	case client.Disabled():
 		return fmt.Errorf("client %s is disabled", client.ID)
@@ -179,7 +179,7 @@ func (i *Issuer) checkSecret(ctx context.Context, attempt credentials, address n
 	if !known.Match(attempt.secret) { // unknown clients take the same time
 		return authenticated{}, invalidClient(mismatch(&known.Client))
 	}
-	if err := mayAct(&known.Client, address); err != nil {
+	if err := checkMayAct(&known.Client, address); err != nil {
 		return authenticated{}, invalidClient(err)
 	}
 	return authenticated{known, models.FingerprintOf(attempt.secret)}, nil
