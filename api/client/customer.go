@@ -19,11 +19,11 @@ type Invitation struct {
 	SignupURL         string `json:"signupUrl"` // deliver it to the customer
 	InvitedAt         int64  `json:"invitedAt"` // Unix ms
 	ExpiresAt         int64  `json:"expiresAt"` // Unix ms
-	TraceID           string `json:"-"`         // for Trace
+	TraceID           string `json:"-"`         // for Trace; "" from ResendInvitation
 }
 
-// Customer is the state of a customer link.
-type Customer struct {
+// CustomerLink is the state of a customer link.
+type CustomerLink struct {
 	CustomerReference string `json:"customerReference"`
 	State             string `json:"state"`               // invited, linked, expired or revoked
 	InvitedAt         int64  `json:"invitedAt"`           // Unix ms
@@ -55,8 +55,8 @@ func (c *Client) CreateInvitation(
 }
 
 // Customer returns the newest link of a customer reference.
-func (c *Client) Customer(ctx context.Context, site, reference string) (Customer, error) {
-	var out Customer
+func (c *Client) Customer(ctx context.Context, site, reference string) (CustomerLink, error) {
+	var out CustomerLink
 	_, err := c.do(ctx, request{
 		method: http.MethodGet, path: path("billing", "sites", site, "customers", reference), repeatable: true,
 	}, &out)
@@ -64,8 +64,8 @@ func (c *Client) Customer(ctx context.Context, site, reference string) (Customer
 }
 
 // RevokeCustomer revokes the newest link of a customer reference.
-func (c *Client) RevokeCustomer(ctx context.Context, site, reference string) (Customer, error) {
-	var out Customer
+func (c *Client) RevokeCustomer(ctx context.Context, site, reference string) (CustomerLink, error) {
+	var out CustomerLink
 	_, err := c.do(ctx, request{
 		method: http.MethodPost, path: path("billing", "sites", site, "customers", reference, "revocation"),
 		repeatable: true,
@@ -85,14 +85,14 @@ func (c *Client) ResendInvitation(ctx context.Context, site, reference string) (
 
 // Customers iterates over the customer links of a Site, newest first. It fetches further pages as
 // needed.
-func (c *Client) Customers(ctx context.Context, site string, filter CustomerFilter) iter.Seq2[Customer, error] {
-	return list[Customer](ctx, c, path("billing", "sites", site, "customers")+filter.query())
+func (c *Client) Customers(ctx context.Context, site string, filter CustomerFilter) iter.Seq2[CustomerLink, error] {
+	return list[CustomerLink](ctx, c, path("billing", "sites", site, "customers")+filter.query())
 }
 
 // CountCustomers returns the number of links that match the filter.
 func (c *Client) CountCustomers(ctx context.Context, site string, filter CustomerFilter) (int, error) {
 	filter.Limit = 1
-	first, err := fetch[Customer](ctx, c, path("billing", "sites", site, "customers")+filter.query())
+	first, err := fetch[CustomerLink](ctx, c, path("billing", "sites", site, "customers")+filter.query())
 	return first.TotalItems, err
 }
 

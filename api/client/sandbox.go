@@ -8,8 +8,8 @@ import (
 
 // SignUp simulates a customer of the sandbox who accepts an invitation. behaviour selects how the
 // account behaves; "" pays.
-func (c *Client) SignUp(ctx context.Context, site, reference, behaviour string) (Customer, error) {
-	var out Customer
+func (c *Client) SignUp(ctx context.Context, site, reference, behaviour string) (CustomerLink, error) {
+	var out CustomerLink
 	body := map[string]string{}
 	if behaviour != "" {
 		body["behaviour"] = behaviour

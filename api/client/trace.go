@@ -12,7 +12,7 @@ type Trace struct {
 	Kind          string         `json:"kind"`                    // batch, paymentIntent, invitation or testEvent
 	Batch         *BatchStatus   `json:"batch,omitempty"`         // without rows; batches only
 	PaymentIntent *PaymentIntent `json:"paymentIntent,omitempty"` // payment intents only
-	Customer      *Customer      `json:"customer,omitempty"`      // invitations only
+	Customer      *CustomerLink  `json:"customer,omitempty"`      // invitations only
 	Rows          map[string]int `json:"rows,omitempty"`          // settled rows by outcome; batches only
 	Attempts      *int           `json:"attempts,omitempty"`      // debit calls; batches and payment intents only
 	Events        []TraceEvent   `json:"events"`                  // oldest first

@@ -53,7 +53,7 @@ type Event struct {
 	Batch          *BatchStatus  // of EventBatchSettled, without rows
 	BatchReference string        // of EventRowCorrected
 	Row            *RowStatus    // of EventRowCorrected
-	Customer       *Customer     // of the customer events
+	Customer       *CustomerLink // of the customer events
 }
 
 // ParseEvent verifies a webhook under one of the secrets and decodes it. During a rotation there
@@ -95,7 +95,7 @@ func decodeEvent(body []byte) (Event, error) {
 		Batch          *BatchStatus        `json:"batch"`
 		BatchReference string              `json:"batchReference"`
 		Row            *RowStatus          `json:"row"`
-		Customer       *Customer           `json:"customer"`
+		Customer       *CustomerLink       `json:"customer"`
 	}
 	if err := decode("the webhook", body, &envelope); err != nil {
 		return Event{}, err

@@ -324,7 +324,7 @@ func (p *haPartner) reconcile(ctx context.Context) error {
 
 // revokeAgain revokes a customer again if the revocation was lost.
 func (p *haPartner) revokeAgain(ctx context.Context, customer *haCustomer) error {
-	var got client.Customer
+	var got client.CustomerLink
 	_, err := p.call(ctx, func() (err error) {
 		got, err = p.api.Customer(ctx, p.site.String(), customer.reference)
 		return err
