@@ -9,9 +9,8 @@ import (
 	"net/http"
 )
 
-// Notification is a transaction status that the service pushes. A notification may arrive more than
-// once, always with the same IdempotencyKey.
-type Notification struct {
+// TransactionStatus is the content of an event of EventTransactionStatus.
+type TransactionStatus struct {
 	IdempotencyKey string `json:"idempotencyKey"`
 	SiteID         struct {
 		ID string `json:"id"`
@@ -49,11 +48,11 @@ type Event struct {
 	TraceID        string // of the request that created the subject
 	Test           bool   // a test of the endpoint: its payment intent does not exist
 
-	Status         *Notification // of EventTransactionStatus
-	Batch          *BatchStatus  // of EventBatchSettled, without rows
-	BatchReference string        // of EventRowCorrected
-	Row            *RowStatus    // of EventRowCorrected
-	Customer       *CustomerLink // of the customer events
+	Status         *TransactionStatus // of EventTransactionStatus
+	Batch          *BatchStatus       // of EventBatchSettled, without rows
+	BatchReference string             // of EventRowCorrected
+	Row            *RowStatus         // of EventRowCorrected
+	Customer       *CustomerLink      // of the customer events
 }
 
 // ParseEvent verifies a webhook under one of the secrets and decodes it. During a rotation there
@@ -109,7 +108,7 @@ func decodeEvent(body []byte) (Event, error) {
 		Customer: data.Customer,
 	}
 	if event.Type == "" {
-		event.Type, event.Status = EventTransactionStatus, &Notification{}
+		event.Type, event.Status = EventTransactionStatus, &TransactionStatus{}
 		if err := json.Unmarshal(envelope.Data, event.Status); err != nil {
 			return Event{}, fmt.Errorf("client: webhook: %w", err)
 		}

@@ -34,7 +34,7 @@ type webhookPartner struct {
 // receipt describes the requests with one key.
 type receipt struct {
 	body                   string
-	notification           client.Notification
+	notification           client.TransactionStatus
 	requests, acknowledged int
 }
 
@@ -124,10 +124,10 @@ func (p *webhookPartner) receive(r *http.Request, body []byte) (got *receipt, wa
 	return got, wait, p.down
 }
 
-func (p *webhookPartner) verify(r *http.Request, key string, body []byte) (client.Notification, error) {
+func (p *webhookPartner) verify(r *http.Request, key string, body []byte) (client.TransactionStatus, error) {
 	event, err := client.ParseEvent(r.Header, body, p.secret)
 	if err != nil {
-		return client.Notification{}, err
+		return client.TransactionStatus{}, err
 	}
 	notification := *event.Status
 	if r.Header.Get(client.SignatureHeader) != signature(p.secret, body) {
@@ -144,7 +144,7 @@ func (p *webhookPartner) verify(r *http.Request, key string, body []byte) (clien
 }
 
 // about returns the verified notification about a payment intent, if it has arrived.
-func (p *webhookPartner) about(intent string) (client.Notification, bool) {
+func (p *webhookPartner) about(intent string) (client.TransactionStatus, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.receipts {
@@ -152,5 +152,5 @@ func (p *webhookPartner) about(intent string) (client.Notification, bool) {
 			return r.notification, true
 		}
 	}
-	return client.Notification{}, false
+	return client.TransactionStatus{}, false
 }
