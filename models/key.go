@@ -17,13 +17,14 @@ type KeyPurpose string
 
 // The purposes of service keys.
 const (
-	KeyAccessToken    KeyPurpose = "accessToken"    // signs access tokens; the secret is an Ed25519 seed
-	KeySignupLink     KeyPurpose = "signupLink"     // derives the tokens of sign-up links
-	KeyPaginationLink KeyPurpose = "paginationLink" // encrypts the cursors of pagination links
+	KeyAccessToken KeyPurpose = "accessToken" // signs access tokens; the secret is an Ed25519 seed
+	KeySignupLink  KeyPurpose = "signupLink"  // derives the tokens of sign-up links
+	// KeySealedText derives the keys of pagination cursors, console sessions and receiver addresses.
+	KeySealedText KeyPurpose = "paginationLink"
 )
 
 // KeyPurposes are all purposes.
-var KeyPurposes = []KeyPurpose{KeyAccessToken, KeySignupLink, KeyPaginationLink}
+var KeyPurposes = []KeyPurpose{KeyAccessToken, KeySignupLink, KeySealedText}
 
 // KeySecretSize is the length of every service key's secret in bytes.
 const KeySecretSize = 32

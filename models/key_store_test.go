@@ -153,7 +153,7 @@ func TestRotateKeyAtOnce(t *testing.T) {
 func TestRetireKey(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t, modelstest.Open(t))
-	purpose := models.KeyPaginationLink
+	purpose := models.KeySealedText
 
 	leaked := p.current(t, purpose)
 	must(t, p.store.RetireKey(t.Context(), p.ring, leaked.ID))

@@ -104,7 +104,7 @@ func mustToken(t *testing.T, c *customers, link models.LinkID) string {
 
 func TestSignupTokenUnderAKeyOfAnotherPurpose(t *testing.T) {
 	c := newCustomers(t)
-	key, err := c.keys.Current(t.Context(), models.KeyPaginationLink)
+	key, err := c.keys.Current(t.Context(), models.KeySealedText)
 	must(t, err)
 	link, _, err := c.store.CreateInvitation(t.Context(), models.NewInvitation{
 		SiteID: c.site, CustomerReference: "r", KeyID: key.ID}, nil)

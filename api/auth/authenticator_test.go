@@ -117,7 +117,7 @@ func TestForgedTokens(t *testing.T) {
 	public, _ := key.Public().(ed25519.PublicKey)
 	_, foreign, err := ed25519.GenerateKey(nil)
 	must(t, err)
-	pagination, err := s.keys.Current(t.Context(), models.KeyPaginationLink)
+	pagination, err := s.keys.Current(t.Context(), models.KeySealedText)
 	must(t, err)
 	other, err := s.store.CreateOrganisation(t.Context(), "Hill Water")
 	must(t, err)

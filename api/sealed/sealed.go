@@ -23,7 +23,7 @@ var ErrInvalid = errors.New("sealed: not a text of this service with this label 
 
 // Purpose is the purpose of the service keys from which a Box derives its keys. The console derives
 // the keys of its webhook receiver from the same service keys.
-const Purpose = models.KeyPaginationLink
+const Purpose = models.KeySealedText
 
 // Encoding is the canonical base64url encoding of texts. Its decoder skips line breaks: callers
 // must reject them.
