@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
 	"strconv"
 )
 
@@ -64,6 +66,26 @@ func Write(w http.ResponseWriter, status int, page []byte) {
 func SeeOther(w http.ResponseWriter, location string) {
 	w.Header().Set("Location", location)
 	w.WriteHeader(http.StatusSeeOther)
+}
+
+// WithQuery adds parameters, given as names and values, to a path. It leaves out empty values.
+func WithQuery(path string, fields ...any) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(fields); i += 2 {
+		if value := fmt.Sprint(fields[i+1]); value != "" {
+			q.Set(fmt.Sprint(fields[i]), value)
+		}
+	}
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}
+
+// Tab is an entry of a navigation.
+type Tab struct {
+	Path, Label string
+	Current     bool
 }
 
 // Plural writes a number with its noun: one for 1, many for others.

@@ -98,7 +98,7 @@ func (c *Console) listPayments(v *visit) error {
 type pager struct{ Next, Prev, First string }
 
 func (v *visit) pager(p page, filters ...string) pager {
-	var shown []string
+	var shown []any
 	for _, name := range filters {
 		if value := v.query(name); value != "" {
 			shown = append(shown, name, value)
@@ -109,11 +109,11 @@ func (v *visit) pager(p page, filters ...string) pager {
 		if cursor == "" {
 			return ""
 		}
-		return withQuery(v.r.URL.EscapedPath(), append(shown, "cursor", cursor)...)
+		return web.WithQuery(v.r.URL.EscapedPath(), append(shown, "cursor", cursor)...)
 	}
 	out := pager{Next: to(p.NextHref), Prev: to(p.PrevHref)}
 	if v.query("cursor") != "" {
-		out.First = withQuery(v.r.URL.EscapedPath(), shown...)
+		out.First = web.WithQuery(v.r.URL.EscapedPath(), shown...)
 	}
 	return out
 }

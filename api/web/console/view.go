@@ -111,15 +111,17 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"ms": func(d time.Duration) string {
 		return strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', 1, 64) + "\u00a0ms"
 	},
-	"link":       withQuery,
-	"spaced":     spaced,
-	"title":      title,
-	"short":      func(id any) string { return clip(fmt.Sprint(id), 8) + "…" },
-	"traceOf":    traceOf,
-	"tone":       tone,
-	"curl":       curl,
-	"plural":     web.Plural,
-	"tabOf":      func(b *base, name, path, label string) tab { return tab{path, label, b.Tab == name} },
+	"link":    web.WithQuery,
+	"spaced":  spaced,
+	"title":   title,
+	"short":   func(id any) string { return clip(fmt.Sprint(id), 8) + "…" },
+	"traceOf": traceOf,
+	"tone":    tone,
+	"curl":    curl,
+	"plural":  web.Plural,
+	"tabOf": func(b *base, name, path, label string) web.Tab {
+		return web.Tab{Path: path, Label: label, Current: b.Tab == name}
+	},
 	"int":        integer,
 	"contains":   slices.Contains[[]string],
 	"list":       func(items ...string) []string { return items },
@@ -128,12 +130,6 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"statusTone": statusTone,
 	"png":        pngURL,
 }).ParseFS(files, "*.html"))
-
-// tab is an entry of the navigation.
-type tab struct {
-	Path, Label string
-	Current     bool
-}
 
 // message is a request or an answer of the request log.
 type message struct {

@@ -197,21 +197,8 @@ func (v *visit) openSite(text string) error {
 }
 
 // sitePath returns the path of a page about the Site.
-func (v *visit) sitePath(rest string, query ...string) string {
-	path := Path + "/sites/" + v.site.ID.String() + rest
-	return withQuery(path, query...)
-}
-
-// withQuery adds parameters, given as names and values, to a path.
-func withQuery(path string, pairs ...string) string {
-	q := url.Values{}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		q.Set(pairs[i], pairs[i+1])
-	}
-	if len(q) == 0 {
-		return path
-	}
-	return path + "?" + q.Encode()
+func (v *visit) sitePath(rest string, query ...any) string {
+	return web.WithQuery(Path+"/sites/"+v.site.ID.String()+rest, query...)
 }
 
 // billing returns a path of the API below the Site.
@@ -269,7 +256,7 @@ func (v *visit) endSession() {
 	}
 	path := Path + "/session"
 	if v.r.Method == http.MethodGet && v.r.URL.Path != Path {
-		path = withQuery(path, "next", v.r.URL.RequestURI())
+		path = web.WithQuery(path, "next", v.r.URL.RequestURI())
 	}
 	_ = v.seeOther(path) // never fails
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"partnerbilling/api/sealed"
+	"partnerbilling/api/web"
 	"partnerbilling/models"
 )
 
@@ -164,7 +165,7 @@ func (c *Console) changeWebhooks(v *visit) error {
 }
 
 // eventPath returns the path of an event's page.
-func eventPath(id string) string { return withQuery(Path+"/webhooks/event", "id", id) }
+func eventPath(id string) string { return web.WithQuery(Path+"/webhooks/event", "id", id) }
 
 // testEndpoint sends a test event and returns its idempotencyKey.
 func (v *visit) testEndpoint(endpoint string) (string, error) {

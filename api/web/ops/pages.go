@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"partnerbilling/api/web"
 	"partnerbilling/models"
 )
 
@@ -247,7 +248,7 @@ func (v *visit) auditLog() error {
 		for name, value := range p.Fields {
 			fields = append(fields, name, value)
 		}
-		p.Next = link(Path+"/log", fields...)
+		p.Next = web.WithQuery(Path+"/log", fields...)
 	}
 	return v.show("log", &base{Title: "Audit log", Tab: "log"}, &p)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -38,10 +37,12 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"money":     func(a models.Amount, currency string) string { return web.Money(int64(a), currency) },
 	"time":      timeElement,
 	"age":       age,
-	"link":      link,
+	"link":      web.WithQuery,
 	"plural":    web.Plural,
 	"tone":      tone,
-	"tabOf":     func(b *base, name, path, label string) tab { return tab{path, label, b.Tab == name} },
+	"tabOf": func(b *base, name, path, label string) web.Tab {
+		return web.Tab{Path: path, Label: label, Current: b.Tab == name}
+	},
 	"capped":    capped,
 	"text":      func(raw []byte) string { return string(bytes.ToValidUTF8(raw, []byte("\uFFFD"))) },
 	"json":      indented,
@@ -81,27 +82,21 @@ type alertList struct {
 func hitPath(h models.Hit) string {
 	switch h.Kind {
 	case models.HitOrganisation:
-		return link(Path+"/organisation", "id", h.ID)
+		return web.WithQuery(Path+"/organisation", "id", h.ID)
 	case models.HitSite, models.HitClient:
 		if h.OrganisationID.IsZero() {
 			return ""
 		}
-		return link(Path+"/organisation", "id", h.OrganisationID)
+		return web.WithQuery(Path+"/organisation", "id", h.OrganisationID)
 	case models.HitBatch:
-		return link(Path+"/batch", "site", h.SiteID, "ref", h.ID)
+		return web.WithQuery(Path+"/batch", "site", h.SiteID, "ref", h.ID)
 	case models.HitPaymentIntent:
-		return link(Path+"/payment", "id", h.ID)
+		return web.WithQuery(Path+"/payment", "id", h.ID)
 	case models.HitWebhookEvent:
-		return link(Path+"/event", "organisation", h.OrganisationID, "id", h.ID)
+		return web.WithQuery(Path+"/event", "organisation", h.OrganisationID, "id", h.ID)
 	default: // no page shows a customer
 		return ""
 	}
-}
-
-// tab is an entry of the navigation.
-type tab struct {
-	Path, Label string
-	Current     bool
 }
 
 // formData are the hidden fields of a form: names and values in turn.
@@ -117,20 +112,6 @@ func pairs(fields []string) (all []pair) {
 		all = append(all, pair{fields[i], fields[i+1]})
 	}
 	return all
-}
-
-// link adds parameters, given as names and values, to a path. It leaves out empty values.
-func link(path string, fields ...any) string {
-	q := url.Values{}
-	for i := 0; i+1 < len(fields); i += 2 {
-		if value := fmt.Sprint(fields[i+1]); value != "" {
-			q.Set(fmt.Sprint(fields[i]), value)
-		}
-	}
-	if len(q) == 0 {
-		return path
-	}
-	return path + "?" + q.Encode()
 }
 
 // timeElement writes a point in time for people, in UTC, and for machines.

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"partnerbilling/api/web"
 	"partnerbilling/models"
 )
 
@@ -67,7 +68,7 @@ func (v *visit) events() error {
 		return err
 	}
 	if next := p.Page.Next; next != nil {
-		p.Next = link(Path+"/events", "organisation", id, "status", p.Status, "from", p.From, "to", p.To,
+		p.Next = web.WithQuery(Path+"/events", "organisation", id, "status", p.Status, "from", p.From, "to", p.To,
 			"afterAt", int64(next.At), "afterId", next.Key)
 	}
 	return v.show("events", &base{Title: "Events of " + p.Organisation.Name, Tab: "webhooks"}, &p)
