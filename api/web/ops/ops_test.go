@@ -23,8 +23,9 @@ func TestMain(m *testing.M) { modelstest.Main(m) }
 
 const password = "correct horse battery"
 
-// desk is the served pages with the operators jane, of the role act, and john, of the role look.
-type desk struct {
+// pagesTest is the served pages with the operators jane, of the role act, and john, of the role
+// look.
+type pagesTest struct {
 	*testing.T
 	store  *models.Store
 	site   models.Site
@@ -32,14 +33,14 @@ type desk struct {
 	client *http.Client
 }
 
-func newDesk(t *testing.T, change func(*ops.Config)) *desk {
+func newPagesTest(t *testing.T, change func(*ops.Config)) *pagesTest {
 	t.Helper()
 	t.Parallel()
-	return newDeskOn(t, modelstest.Open(t), change)
+	return newPagesTestOn(t, modelstest.Open(t), change)
 }
 
-// newDeskOn returns a desk on the given store.
-func newDeskOn(t *testing.T, store *models.Store, change func(*ops.Config)) *desk {
+// newPagesTestOn returns a pagesTest on the given store.
+func newPagesTestOn(t *testing.T, store *models.Store, change func(*ops.Config)) *pagesTest {
 	t.Helper()
 	login, err := sharedLogin()
 	must(t, err)
@@ -56,7 +57,7 @@ func newDeskOn(t *testing.T, store *models.Store, change func(*ops.Config)) *des
 	}
 	server := httptest.NewServer(ops.New(cfg))
 	t.Cleanup(server.Close)
-	return &desk{t, store, modelstest.Site(t, store), server.URL, &http.Client{
+	return &pagesTest{t, store, modelstest.Site(t, store), server.URL, &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
@@ -75,57 +76,57 @@ type answer struct {
 	body   string
 }
 
-func (r *desk) do(method, path, name string, form url.Values, origin string) answer {
-	r.Helper()
-	req, err := http.NewRequestWithContext(r.Context(), method, r.url+path, strings.NewReader(form.Encode()))
-	must(r.T, err)
+func (p *pagesTest) do(method, path, name string, form url.Values, origin string) answer {
+	p.Helper()
+	req, err := http.NewRequestWithContext(p.Context(), method, p.url+path, strings.NewReader(form.Encode()))
+	must(p.T, err)
 	if form != nil {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	if origin != "" {
 		req.Header.Set("Origin", origin)
-		req.Header.Set("Sec-Fetch-Site", map[bool]string{true: "same-origin", false: "cross-site"}[origin == r.url])
+		req.Header.Set("Sec-Fetch-Site", map[bool]string{true: "same-origin", false: "cross-site"}[origin == p.url])
 	}
 	if name != "" {
 		req.SetBasicAuth(name, password)
 	}
-	resp, err := r.client.Do(req)
-	must(r.T, err)
+	resp, err := p.client.Do(req)
+	must(p.T, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	must(r.T, err)
+	must(p.T, err)
 	return answer{resp.StatusCode, resp.Header, string(body)}
 }
 
 // page returns a page as jane sees it.
-func (r *desk) page(path string, contains ...string) string {
-	r.Helper()
-	a := r.do(http.MethodGet, path, "jane", nil, "")
+func (p *pagesTest) page(path string, contains ...string) string {
+	p.Helper()
+	a := p.do(http.MethodGet, path, "jane", nil, "")
 	if a.status != http.StatusOK {
-		r.Fatalf("%s: %d\n%s", path, a.status, a.body)
+		p.Fatalf("%s: %d\n%s", path, a.status, a.body)
 	}
 	for _, text := range contains {
 		if !strings.Contains(a.body, text) {
-			r.Errorf("%s lacks %q:\n%s", path, text, a.body)
+			p.Errorf("%s lacks %q:\n%s", path, text, a.body)
 		}
 	}
 	return a.body
 }
 
 // post sends a form as a browser does.
-func (r *desk) post(path, name string, fields ...string) answer {
-	r.Helper()
+func (p *pagesTest) post(path, name string, fields ...string) answer {
+	p.Helper()
 	form := url.Values{}
 	for i := 0; i+1 < len(fields); i += 2 {
 		form.Set(fields[i], fields[i+1])
 	}
-	return r.do(http.MethodPost, path, name, form, r.url)
+	return p.do(http.MethodPost, path, name, form, p.url)
 }
 
-func (r *desk) newest() models.AuditEntry {
-	r.Helper()
-	entries, err := r.store.AuditLog(r.Context(), models.AuditFilter{}, models.AuditPosition{}, 1)
-	must(r.T, err)
+func (p *pagesTest) newest() models.AuditEntry {
+	p.Helper()
+	entries, err := p.store.AuditLog(p.Context(), models.AuditFilter{}, models.AuditPosition{}, 1)
+	must(p.T, err)
 	if len(entries) == 0 {
 		return models.AuditEntry{}
 	}
@@ -133,22 +134,22 @@ func (r *desk) newest() models.AuditEntry {
 }
 
 // paths are all pages with parameters that find something.
-func (r *desk) paths() []string {
-	r.Helper()
-	organisation := r.site.OrganisationID.String()
-	modelstest.Customer(r, r.store, r.site.ID, "ada", models.BehaviourPays)
-	modelstest.Submit(r, r.store, modelstest.Batch(r.site, "a <b> & c", "ada", "bob"))
-	intent := modelstest.Intent(r, r.store, r.site.ID, 500)
-	modelstest.AdvanceClock(r, r.store, models.DefaultIntentLife)
-	_, err := r.store.ExpirePaymentIntents(r.Context(), 10)
-	must(r.T, err)
-	page, err := r.store.ListWebhookEvents(r.Context(),
-		models.WebhookQuery{OrganisationID: r.site.OrganisationID, Limit: 1})
-	must(r.T, err)
+func (p *pagesTest) paths() []string {
+	p.Helper()
+	organisation := p.site.OrganisationID.String()
+	modelstest.Customer(p, p.store, p.site.ID, "ada", models.BehaviourPays)
+	modelstest.Submit(p, p.store, modelstest.Batch(p.site, "a <b> & c", "ada", "bob"))
+	intent := modelstest.Intent(p, p.store, p.site.ID, 500)
+	modelstest.AdvanceClock(p, p.store, models.DefaultIntentLife)
+	_, err := p.store.ExpirePaymentIntents(p.Context(), 10)
+	must(p.T, err)
+	page, err := p.store.ListWebhookEvents(p.Context(),
+		models.WebhookQuery{OrganisationID: p.site.OrganisationID, Limit: 1})
+	must(p.T, err)
 	return []string{
 		"/ops", "/ops/", "/ops?refresh=on", "/ops/search", "/ops/search?q=ada", "/ops/webhooks", "/ops/pauses", "/ops/books",
 		"/ops/log", "/ops/organisation?id=" + organisation, "/ops/payment?id=" + intent.ID.String(),
-		"/ops/batch?site=" + r.site.ID.String() + "&ref=" + url.QueryEscape("a <b> & c"),
+		"/ops/batch?site=" + p.site.ID.String() + "&ref=" + url.QueryEscape("a <b> & c"),
 		"/ops/events?organisation=" + organisation, "/ops/events?status=undelivered&organisation=" + organisation,
 		"/ops/event?organisation=" + organisation + "&id=" + page.Items[0].ID.String(),
 	}
@@ -156,14 +157,14 @@ func (r *desk) paths() []string {
 
 // Every page needs the login and has a strict policy. With the role look it has no form that acts.
 func TestPages(t *testing.T) {
-	r := newDesk(t, nil)
+	p := newPagesTest(t, nil)
 	acting := regexp.MustCompile(`<form method="post"`)
-	for _, path := range r.paths() {
-		if a := r.do(http.MethodGet, path, "", nil, ""); a.status != http.StatusUnauthorized ||
+	for _, path := range p.paths() {
+		if a := p.do(http.MethodGet, path, "", nil, ""); a.status != http.StatusUnauthorized ||
 			!strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Basic ") || strings.Contains(a.body, "<nav") {
 			t.Errorf("%s without a login: %d %v", path, a.status, a.header)
 		}
-		a := r.do(http.MethodGet, path, "john", nil, "")
+		a := p.do(http.MethodGet, path, "john", nil, "")
 		if a.status != http.StatusOK || acting.MatchString(a.body) {
 			t.Errorf("%s for a role that looks: %d\n%s", path, a.status, a.body)
 		}
@@ -175,10 +176,10 @@ func TestPages(t *testing.T) {
 			strings.Contains(a.body, "<script") {
 			t.Errorf("%s: not escaped, or with inline style or script:\n%s", path, a.body)
 		}
-		r.page(path, "<nav", `<main id="main"`)
+		p.page(path, "<nav", `<main id="main"`)
 	}
-	style := regexp.MustCompile(`href="(/ops/assets/[^"]+\.css)"`).FindStringSubmatch(r.page("/ops"))
-	if a := r.do(http.MethodGet, style[1], "", nil, ""); a.status != http.StatusOK ||
+	style := regexp.MustCompile(`href="(/ops/assets/[^"]+\.css)"`).FindStringSubmatch(p.page("/ops"))
+	if a := p.do(http.MethodGet, style[1], "", nil, ""); a.status != http.StatusOK ||
 		!strings.Contains(a.body, "prefers-color-scheme") {
 		t.Errorf("style: %d", a.status)
 	}
@@ -186,23 +187,23 @@ func TestPages(t *testing.T) {
 		"/ops/nothing": 404, "/ops/batch": 400, "/ops/payment?id=x": 400, "/ops/organisation?id=x": 400,
 		"/ops/payment?id=" + models.NewPaymentIntentID().String(): 404, "/ops/log?from=yesterday": 400,
 		"/ops/log?afterId=x&afterAt=1": 400, "/ops/log?afterId=x&afterAt=x": 400,
-		"/ops/batch?ref=x&site=" + r.site.ID.String():                                    404,
-		"/ops/events?status=x&organisation=" + r.site.OrganisationID.String():            400,
-		"/ops/events?afterId=x&afterAt=x&organisation=" + r.site.OrganisationID.String(): 400,
-		"/ops/batch?ref=a%00b&site=" + r.site.ID.String():                                400,
-		"/ops/batch?ref=a%ffb&site=" + r.site.ID.String():                                400,
+		"/ops/batch?ref=x&site=" + p.site.ID.String():                                    404,
+		"/ops/events?status=x&organisation=" + p.site.OrganisationID.String():            400,
+		"/ops/events?afterId=x&afterAt=x&organisation=" + p.site.OrganisationID.String(): 400,
+		"/ops/batch?ref=a%00b&site=" + p.site.ID.String():                                400,
+		"/ops/batch?ref=a%ffb&site=" + p.site.ID.String():                                400,
 		"/ops/log?actor=a%00b": 400,
 	} {
-		if a := r.do(http.MethodGet, path, "john", nil, ""); a.status != want || !strings.Contains(a.body, "<main") {
+		if a := p.do(http.MethodGet, path, "john", nil, ""); a.status != want || !strings.Contains(a.body, "<main") {
 			t.Errorf("%s: %d, want %d", path, a.status, want)
 		}
 	}
-	if a := r.post("/ops/alert", "jane", "do", "close", "kind", "a\x00b", "subject",
+	if a := p.post("/ops/alert", "jane", "do", "close", "kind", "a\x00b", "subject",
 		"x"); a.status != http.StatusBadRequest {
 		t.Errorf("a form without text: %d", a.status)
 	}
 	for _, path := range []string{"/ops/alert", "/ops/debits", "/ops/queue"} {
-		a := r.post(path, "jane", "do", "other", "organisation", r.site.OrganisationID.String(), "queue", "webhooks",
+		a := p.post(path, "jane", "do", "other", "organisation", p.site.OrganisationID.String(), "queue", "webhooks",
 			"reason", "x")
 		if a.status != http.StatusBadRequest || !strings.Contains(a.body, "names no act") {
 			t.Errorf("%s with another act: %d, %s", path, a.status, a.body)
@@ -212,11 +213,11 @@ func TestPages(t *testing.T) {
 
 // The page of an organisation shows the colour of its hosted pages.
 func TestOrganisationColour(t *testing.T) {
-	r := newDesk(t, nil)
-	path := "/ops/organisation?id=" + r.site.OrganisationID.String()
-	r.page(path, "colour of the hosted pages: by the name")
-	must(t, r.store.SetOrganisationColour(t.Context(), r.site.OrganisationID, "#1f5fae"))
-	r.page(path, "colour of the hosted pages: <code>#1f5fae</code>")
+	p := newPagesTest(t, nil)
+	path := "/ops/organisation?id=" + p.site.OrganisationID.String()
+	p.page(path, "colour of the hosted pages: by the name")
+	must(t, p.store.SetOrganisationColour(t.Context(), p.site.OrganisationID, "#1f5fae"))
+	p.page(path, "colour of the hosted pages: <code>#1f5fae</code>")
 }
 
 // formOf is a form of the pages and the entry that its act leaves.
@@ -228,26 +229,26 @@ type formOf struct {
 }
 
 // forms prepares a subject for every act.
-func (r *desk) forms() []formOf {
-	r.Helper()
-	ring := modelstest.Keyring(r, seal.GenerateMasterKey())
-	organisation := r.site.OrganisationID
-	_, _, err := r.store.PutWebhookEndpoint(r.Context(), ring, organisation, models.SiteID{},
+func (p *pagesTest) forms() []formOf {
+	p.Helper()
+	ring := modelstest.Keyring(p, seal.GenerateMasterKey())
+	organisation := p.site.OrganisationID
+	_, _, err := p.store.PutWebhookEndpoint(p.Context(), ring, organisation, models.SiteID{},
 		"https://partner.example/")
-	must(r.T, err)
-	_, err = r.store.DB().ExecContext(r.Context(), "UPDATE webhook_endpoints SET disabled_at = 1")
-	must(r.T, err)
+	must(p.T, err)
+	_, err = p.store.DB().ExecContext(p.Context(), "UPDATE webhook_endpoints SET disabled_at = 1")
+	must(p.T, err)
 	for _, subject := range []string{"one", "two"} {
-		_, err := r.store.DB().ExecContext(r.Context(), "SELECT raise_alert('lateTruth', ?, NULL, NULL, '', '')",
+		_, err := p.store.DB().ExecContext(p.Context(), "SELECT raise_alert('lateTruth', ?, NULL, NULL, '', '')",
 			subject)
-		must(r.T, err)
+		must(p.T, err)
 	}
-	modelstest.Intent(r, r.store, r.site.ID, 500)
-	modelstest.AdvanceClock(r, r.store, models.DefaultIntentLife)
-	_, err = r.store.ExpirePaymentIntents(r.Context(), 10)
-	must(r.T, err)
-	page, err := r.store.ListWebhookEvents(r.Context(), models.WebhookQuery{OrganisationID: organisation, Limit: 1})
-	must(r.T, err)
+	modelstest.Intent(p, p.store, p.site.ID, 500)
+	modelstest.AdvanceClock(p, p.store, models.DefaultIntentLife)
+	_, err = p.store.ExpirePaymentIntents(p.Context(), 10)
+	must(p.T, err)
+	page, err := p.store.ListWebhookEvents(p.Context(), models.WebhookQuery{OrganisationID: organisation, Limit: 1})
+	must(p.T, err)
 	event, o := page.Items[0].ID.String(), organisation.String()
 	return []formOf{
 		{"/ops/alert", []string{"do", "acknowledge", "kind", "lateTruth", "subject", "one"}, models.ActAcknowledgeAlert, models.SubjectAlert},
@@ -266,31 +267,31 @@ func (r *desk) forms() []formOf {
 // Every act is in the audit log with operator, origin, reason and outcome: those done, and those
 // that the role does not allow. Forms of other sites do nothing.
 func TestActs(t *testing.T) {
-	r := newDesk(t, nil)
-	for _, f := range r.forms() {
+	p := newPagesTest(t, nil)
+	for _, f := range p.forms() {
 		fields := append([]string{"reason", "the partner asked", "next", "/ops/pauses"}, f.fields...)
-		before := r.newest().ID
-		if a := r.post(f.path, "", fields...); a.status != http.StatusUnauthorized {
+		before := p.newest().ID
+		if a := p.post(f.path, "", fields...); a.status != http.StatusUnauthorized {
 			t.Errorf("%s without a login: %d", f.path, a.status)
 		}
 		form := url.Values{}
 		for i := 0; i+1 < len(fields); i += 2 {
 			form.Set(fields[i], fields[i+1])
 		}
-		if a := r.do(http.MethodPost, f.path, "jane", form, "https://evil.example"); a.status != http.StatusForbidden {
+		if a := p.do(http.MethodPost, f.path, "jane", form, "https://evil.example"); a.status != http.StatusForbidden {
 			t.Errorf("%s from another site: %d", f.path, a.status)
 		}
-		if r.newest().ID != before {
-			t.Errorf("%s left an entry %+v", f.path, r.newest())
+		if p.newest().ID != before {
+			t.Errorf("%s left an entry %+v", f.path, p.newest())
 		}
-		a := r.post(f.path, "john", fields...)
-		e := r.newest()
+		a := p.post(f.path, "john", fields...)
+		e := p.newest()
 		if a.status != http.StatusForbidden || e.Act != f.act || e.Outcome != models.ActRefused ||
 			e.Code != "roleNotAllowed" || e.Actor != "john" {
 			t.Errorf("%s for a role that looks: %d, %+v", f.path, a.status, e)
 		}
-		a = r.post(f.path, "jane", fields...)
-		e = r.newest()
+		a = p.post(f.path, "jane", fields...)
+		e = p.newest()
 		if f.path == "/ops/lookup" && a.status == http.StatusOK && strings.Contains(a.body, "no row and no payment") {
 			a.status = http.StatusSeeOther
 		} else if to, done := a.header.Get("Location"), a.header.Get("Set-Cookie"); to != "/ops/pauses" ||
@@ -307,15 +308,15 @@ func TestActs(t *testing.T) {
 
 // The page after an act tells once what was done. A link cannot make a page tell anything.
 func TestPageAfterAnAct(t *testing.T) {
-	r := newDesk(t, nil)
+	p := newPagesTest(t, nil)
 	jar, err := cookiejar.New(nil)
 	must(t, err)
-	r.client.Jar = jar
+	p.client.Jar = jar
 	const done = `class="done"`
-	r.post("/ops/queue", "jane", "do", "pause", "queue", "webhooks", "reason", "x", "next", "/ops/pauses?a=b")
-	r.page("/ops/pauses", done, "webhooks")
+	p.post("/ops/queue", "jane", "do", "pause", "queue", "webhooks", "reason", "x", "next", "/ops/pauses?a=b")
+	p.page("/ops/pauses", done, "webhooks")
 	for _, path := range []string{"/ops/pauses", "/ops/pauses?done=call+me"} {
-		if strings.Contains(r.page(path), done) {
+		if strings.Contains(p.page(path), done) {
 			t.Errorf("%s tells of an act", path)
 		}
 	}
@@ -325,8 +326,8 @@ func TestPageAfterAnAct(t *testing.T) {
 func TestCookieIsSecure(t *testing.T) {
 	for base, want := range map[string]bool{"https://billing.example": true, "http://localhost": false, "": false} {
 		t.Run(base, func(t *testing.T) {
-			r := newDesk(t, func(cfg *ops.Config) { cfg.PublicBaseURL = base })
-			a := r.post("/ops/queue", "jane", "do", "pause", "queue", "webhooks", "reason", "x")
+			p := newPagesTest(t, func(cfg *ops.Config) { cfg.PublicBaseURL = base })
+			a := p.post("/ops/queue", "jane", "do", "pause", "queue", "webhooks", "reason", "x")
 			cookie, err := http.ParseSetCookie(a.header.Get("Set-Cookie"))
 			if err != nil || cookie.Name != "ops-done" || cookie.Secure != want {
 				t.Errorf("cookie %+v, %v", cookie, err)
@@ -337,8 +338,8 @@ func TestCookieIsSecure(t *testing.T) {
 
 // Dangerous acts need a reason. Refused acts get a page and an entry in the audit log.
 func TestRefusedActs(t *testing.T) {
-	r := newDesk(t, func(cfg *ops.Config) { cfg.LookUp = nil })
-	o := r.site.OrganisationID.String()
+	p := newPagesTest(t, func(cfg *ops.Config) { cfg.LookUp = nil })
+	o := p.site.OrganisationID.String()
 	for _, tt := range []struct {
 		path   string
 		fields []string
@@ -358,8 +359,8 @@ func TestRefusedActs(t *testing.T) {
 		{"/ops/alert", []string{"do", "close", "kind", "x", "subject", "y", "reason", "\u202e"}, 400, "reasonRequired"},
 		{"/ops/lookup", []string{"key", "r1_key"}, 409, "internal"},
 	} {
-		a := r.post(tt.path, "jane", tt.fields...)
-		if e := r.newest(); a.status != tt.status || e.Code != tt.code || !strings.Contains(a.body, string(e.TraceID)) {
+		a := p.post(tt.path, "jane", tt.fields...)
+		if e := p.newest(); a.status != tt.status || e.Code != tt.code || !strings.Contains(a.body, string(e.TraceID)) {
 			t.Errorf("%s %v: %d, want %d; entry %+v", tt.path, tt.fields, a.status, tt.status, e)
 		}
 	}
@@ -367,26 +368,26 @@ func TestRefusedActs(t *testing.T) {
 
 // A pause shows on every page until its end.
 func TestPauseShowsEverywhere(t *testing.T) {
-	r := newDesk(t, nil)
-	o := r.site.OrganisationID.String()
-	r.post("/ops/debits", "jane", "do", "pause", "organisation", o, "reason", "double submission")
+	p := newPagesTest(t, nil)
+	o := p.site.OrganisationID.String()
+	p.post("/ops/debits", "jane", "do", "pause", "organisation", o, "reason", "double submission")
 	for _, path := range []string{"/ops", "/ops/search", "/ops/books", "/ops/pauses"} {
-		r.page(path, "Paused:", "double submission", "jane")
+		p.page(path, "Paused:", "double submission", "jane")
 	}
-	r.post("/ops/debits", "jane", "do", "resume", "organisation", o, "reason", "cleared")
-	if strings.Contains(r.page("/ops"), "Paused:") {
+	p.post("/ops/debits", "jane", "do", "resume", "organisation", o, "reason", "cleared")
+	if strings.Contains(p.page("/ops"), "Paused:") {
 		t.Error("the pause still shows")
 	}
 }
 
 // The redirect after an act stays below /ops.
 func TestRedirectsStay(t *testing.T) {
-	r := newDesk(t, nil)
-	o := r.site.OrganisationID.String()
+	p := newPagesTest(t, nil)
+	o := p.site.OrganisationID.String()
 	for i, next := range []string{"https://evil.example/ops", "//evil.example/ops", "/opsx", "javascript:alert(1)",
 		"/ops/../x"} {
 		do := []string{"pause", "resume"}[i%2]
-		a := r.post("/ops/debits", "jane", "do", do, "organisation", o, "reason", "x", "next", next)
+		a := p.post("/ops/debits", "jane", "do", do, "organisation", o, "reason", "x", "next", next)
 		if to := a.header.Get("Location"); a.status != http.StatusSeeOther || to != "/ops" &&
 			!strings.HasPrefix(to, "/ops/") &&
 			!strings.HasPrefix(to, "/ops?") {
@@ -397,18 +398,18 @@ func TestRedirectsStay(t *testing.T) {
 
 // Without Postgres, pages and acts answer 503.
 func TestPagesWithoutPostgres(t *testing.T) {
-	r := newDesk(t, func(cfg *ops.Config) {
+	p := newPagesTest(t, func(cfg *ops.Config) {
 		unreachable, err := models.Open(postgres.Config{DSN: "postgres://127.0.0.1:1/svc", MaxConns: 1})
 		must(t, err)
 		t.Cleanup(func() { must(t, unreachable.Close()) })
 		cfg.Store = unreachable
 	})
 	for _, path := range []string{"/ops", "/ops/search?q=x", "/ops/pauses"} {
-		if a := r.do(http.MethodGet, path, "jane", nil, ""); a.status != http.StatusServiceUnavailable {
+		if a := p.do(http.MethodGet, path, "jane", nil, ""); a.status != http.StatusServiceUnavailable {
 			t.Errorf("%s: %d", path, a.status)
 		}
 	}
-	if a := r.post("/ops/queue", "jane", "do", "pause", "queue", "debits", "reason",
+	if a := p.post("/ops/queue", "jane", "do", "pause", "queue", "debits", "reason",
 		"x"); a.status != http.StatusServiceUnavailable {
 		t.Errorf("an act: %d", a.status)
 	}

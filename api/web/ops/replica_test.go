@@ -13,24 +13,24 @@ import (
 func TestReplicaServesPages(t *testing.T) {
 	t.Parallel()
 	replicated := modelstest.OpenReplicated(t)
-	r := newDeskOn(t, replicated.Store, nil)
-	for _, path := range r.paths() {
-		replicated.OnReplica(path, func() { r.page(path) })
+	p := newPagesTestOn(t, replicated.Store, nil)
+	for _, path := range p.paths() {
+		replicated.OnReplica(path, func() { p.page(path) })
 	}
-	organisation := r.site.OrganisationID.String()
+	organisation := p.site.OrganisationID.String()
 	for _, act := range []struct{ do, shows string }{{"pause", "Resume"}, {"resume", "Pause"}} {
 		served := replicated.Served()
-		a := r.post("/ops/debits", "jane", "do", act.do, "organisation", organisation, "reason", "a drill")
+		a := p.post("/ops/debits", "jane", "do", act.do, "organisation", organisation, "reason", "a drill")
 		if a.status != http.StatusSeeOther || replicated.Served() != served {
 			t.Fatalf("%s: %d, and the replica answered %d reads", act.do, a.status, replicated.Served()-served)
 		}
 		replicated.OnReplica("the page after "+act.do, func() {
-			r.page("/ops/organisation?id="+organisation, act.shows)
+			p.page("/ops/organisation?id="+organisation, act.shows)
 		})
 	}
 	must(t, replicated.Pair.PauseReplay(t.Context()))
-	r.post("/ops/debits", "jane", "do", "pause", "organisation", organisation, "reason", "another drill")
-	if page := r.page("/ops/organisation?id=" + organisation); !strings.Contains(page, "another drill") {
+	p.post("/ops/debits", "jane", "do", "pause", "organisation", organisation, "reason", "another drill")
+	if page := p.page("/ops/organisation?id=" + organisation); !strings.Contains(page, "another drill") {
 		t.Errorf("a page behind a paused replay lacks the act before it:\n%s", page)
 	}
 }

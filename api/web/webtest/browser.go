@@ -75,9 +75,9 @@ func (b *Browser) Tab(t testing.TB, base string) *Tab {
 }
 
 // Beside opens another tab with the same cookies. It ends with the test t.
-func (b *Tab) Beside(t testing.TB) *Tab {
+func (tab *Tab) Beside(t testing.TB) *Tab {
 	t.Helper()
-	return open(t, b.ctx, b.base)
+	return open(t, tab.ctx, tab.base)
 }
 
 func open(t testing.TB, parent context.Context, base string, options ...chromedp.ContextOption) *Tab {
@@ -94,49 +94,49 @@ func open(t testing.TB, parent context.Context, base string, options ...chromedp
 
 // listen collects errors: failed scripts, failed requests and violations of a page's policy. The
 // status of the document itself is not an error.
-func (b *Tab) listen(event any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (tab *Tab) listen(event any) {
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
 	switch event := event.(type) {
 	case *runtime.EventExceptionThrown:
-		b.reported = append(b.reported, event.ExceptionDetails.Text)
+		tab.reported = append(tab.reported, event.ExceptionDetails.Text)
 	case *runtime.EventConsoleAPICalled:
 		if event.Type == runtime.ConsoleAPICalledTypeError || event.Type == runtime.ConsoleAPICalledTypeAssert {
-			b.reported = append(b.reported, fmt.Sprintf("console.%s: %s", event.Type, event.Args[0].Value))
+			tab.reported = append(tab.reported, fmt.Sprintf("console.%s: %s", event.Type, event.Args[0].Value))
 		}
 	case *log.EventEntryAdded:
-		ofDocument := event.Entry.Source == log.EntrySourceNetwork && event.Entry.URL == b.document
+		ofDocument := event.Entry.Source == log.EntrySourceNetwork && event.Entry.URL == tab.document
 		if event.Entry.Level == log.EntryLevelError && !ofDocument {
-			b.reported = append(b.reported, event.Entry.Text+" "+event.Entry.URL)
+			tab.reported = append(tab.reported, event.Entry.Text+" "+event.Entry.URL)
 		}
 	}
 }
 
 // BrowserErrors returns the errors that the browser has reported since the last call.
-func (b *Tab) BrowserErrors() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	found := b.reported
-	b.reported = nil
+func (tab *Tab) BrowserErrors() []string {
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	found := tab.reported
+	tab.reported = nil
 	return found
 }
 
 // Do runs steps, each within stepTimeout.
-func (b *Tab) Do(what string, steps ...chromedp.Action[chromedp.Void]) {
-	b.t.Helper()
+func (tab *Tab) Do(what string, steps ...chromedp.Action[chromedp.Void]) {
+	tab.t.Helper()
 	for _, step := range steps {
-		ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
+		ctx, cancel := context.WithTimeout(tab.ctx, stepTimeout)
 		err := chromedp.Do(ctx, step)
 		cancel()
 		if err != nil {
-			b.t.Fatalf("%s: %v\nThe page:\n%s", what, err, b.text())
+			tab.t.Fatalf("%s: %v\nThe page:\n%s", what, err, tab.text())
 		}
 	}
 }
 
 // text returns the text of the page, for error messages.
-func (b *Tab) text() string {
-	ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
+func (tab *Tab) text() string {
+	ctx, cancel := context.WithTimeout(tab.ctx, 5*time.Second)
 	defer cancel()
 	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body.innerText`))
 	if err != nil {
@@ -146,52 +146,52 @@ func (b *Tab) text() string {
 }
 
 // Open opens the page at a path or URL.
-func (b *Tab) Open(path string) {
-	b.t.Helper()
+func (tab *Tab) Open(path string) {
+	tab.t.Helper()
 	target := path
 	if strings.HasPrefix(path, "/") {
-		target = b.base + path
+		target = tab.base + path
 	}
-	b.mu.Lock()
-	b.document = target
-	b.mu.Unlock()
-	b.Do("open "+path, chromedp.Navigate(target), chromedp.WaitReady(chromedp.CSS("main")))
+	tab.mu.Lock()
+	tab.document = target
+	tab.mu.Unlock()
+	tab.Do("open "+path, chromedp.Navigate(target), chromedp.WaitReady(chromedp.CSS("main")))
 }
 
 // Path returns the path of the page that the tab shows.
-func (b *Tab) Path() string {
-	b.t.Helper()
-	u, err := url.Parse(Ask[string](b, `location.href`))
+func (tab *Tab) Path() string {
+	tab.t.Helper()
+	u, err := url.Parse(Ask[string](tab, `location.href`))
 	if err != nil {
-		b.t.Fatal(err)
+		tab.t.Fatal(err)
 	}
 	return u.Path
 }
 
 // Sees waits until the page shows a text, which has no quotes.
-func (b *Tab) Sees(text string) {
-	b.t.Helper()
+func (tab *Tab) Sees(text string) {
+	tab.t.Helper()
 	query := `//main//*[contains(normalize-space(.), "` + text + `")]`
-	b.Do("wait for "+text, chromedp.WaitVisible(chromedp.Search(query)))
+	tab.Do("wait for "+text, chromedp.WaitVisible(chromedp.Search(query)))
 }
 
 // Fill sets a field, or chooses from a list.
-func (b *Tab) Fill(selector, text string) {
-	b.t.Helper()
-	b.Do("fill in "+selector, chromedp.SetValue(chromedp.CSS(selector), text))
+func (tab *Tab) Fill(selector, text string) {
+	tab.t.Helper()
+	tab.Do("fill in "+selector, chromedp.SetValue(chromedp.CSS(selector), text))
 }
 
 // Press clicks the button with a label, which has no quotes.
-func (b *Tab) Press(label string) {
-	b.t.Helper()
-	b.Do("press "+label, chromedp.Click(chromedp.Search(`//button[normalize-space(.)="`+label+`"]`)))
+func (tab *Tab) Press(label string) {
+	tab.t.Helper()
+	tab.Do("press "+label, chromedp.Click(chromedp.Search(`//button[normalize-space(.)="`+label+`"]`)))
 }
 
 // ClickUntil clicks the first visible element of an XPath until the expected one is visible. A page
 // that renders itself in the browser may move or replace an element between its first sight and the
 // click.
-func (b *Tab) ClickUntil(clicked, expected string) {
-	b.t.Helper()
+func (tab *Tab) ClickUntil(clicked, expected string) {
+	tab.t.Helper()
 	const script = `(clicked, expected) => {
 		const find = path => {
 			const all = document.evaluate(path, document, null, XPathResult.ORDERED_NODE_ITERATOR_TYPE)
@@ -203,48 +203,48 @@ func (b *Tab) ClickUntil(clicked, expected string) {
 		find(clicked)?.click()
 		return false
 	}`
-	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(tab.ctx, stepTimeout)
 	defer cancel()
 	_, err := chromedp.Run(ctx, chromedp.PollFunction[bool](script, chromedp.WithPollingArgs(clicked, expected),
 		chromedp.WithPollingInterval(time.Second), chromedp.WithPollingTimeout(stepTimeout)))
 	if err != nil {
-		b.t.Fatalf("click %s: %v\nThe page:\n%s", clicked, err, b.text())
+		tab.t.Fatalf("click %s: %v\nThe page:\n%s", clicked, err, tab.text())
 	}
 }
 
 // Keys types keys, such as kb.Tab, into the element that has the focus.
-func (b *Tab) Keys(keys string) {
-	b.t.Helper()
-	b.Do("type", chromedp.KeyEvent(keys))
+func (tab *Tab) Keys(keys string) {
+	tab.t.Helper()
+	tab.Do("type", chromedp.KeyEvent(keys))
 }
 
 // Ask returns the value of a JavaScript expression. It waits for a promise.
-func Ask[T any](b *Tab, script string) T {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
+func Ask[T any](tab *Tab, script string) T {
+	tab.t.Helper()
+	ctx, cancel := context.WithTimeout(tab.ctx, stepTimeout)
 	defer cancel()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 	if err != nil {
-		b.t.Fatalf("%.200s: %v", script, err)
+		tab.t.Fatalf("%.200s: %v", script, err)
 	}
 	return value
 }
 
 // Call sends a command of the browser's protocol to the tab.
-func Call[P, R any](b *Tab, command cdp.Command[P, R], params P) {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
+func Call[P, R any](tab *Tab, command cdp.Command[P, R], params P) {
+	tab.t.Helper()
+	ctx, cancel := context.WithTimeout(tab.ctx, stepTimeout)
 	defer cancel()
 	if _, err := chromedp.Call(ctx, command, params); err != nil {
-		b.t.Fatalf("%s: %v", command.Method, err)
+		tab.t.Fatalf("%s: %v", command.Method, err)
 	}
 }
 
 // Look sets the width of the window, and the colour scheme "light" or "dark".
-func (b *Tab) Look(width int64, scheme string) {
-	b.t.Helper()
-	b.Do("set the window", chromedp.EmulateViewport(width, windowHeight))
-	Call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+func (tab *Tab) Look(width int64, scheme string) {
+	tab.t.Helper()
+	tab.Do("set the window", chromedp.EmulateViewport(width, windowHeight))
+	Call(tab, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
 	})
 }

@@ -57,9 +57,9 @@ var looks = []struct {
 // Check looks at the page that the tab shows: on a phone and a large screen, in light and dark. It
 // fails the test for violations of axe-core's rules, for content wider than the window, and for
 // errors that the browser has reported.
-func (b *Tab) Check(view View) {
-	b.t.Helper()
-	b.inject()
+func (tab *Tab) Check(view View) {
+	tab.t.Helper()
+	tab.inject()
 	for _, look := range looks {
 		rules := look.rules
 		if view.Alike && look.scheme != "light" {
@@ -68,33 +68,33 @@ func (b *Tab) Check(view View) {
 		if view.Alike && look.width != phoneWidth {
 			rules = "none"
 		}
-		b.Look(look.width, look.scheme)
-		for _, fault := range Ask[[]string](b, fmt.Sprintf("webtest.audit(%q)", rules)) {
-			b.t.Errorf("%s at %d pixels, %s: %s", view.Name, look.width, look.scheme, fault)
+		tab.Look(look.width, look.scheme)
+		for _, fault := range Ask[[]string](tab, fmt.Sprintf("webtest.audit(%q)", rules)) {
+			tab.t.Errorf("%s at %d pixels, %s: %s", view.Name, look.width, look.scheme, fault)
 		}
 		if *screenshots != "" && look.rules != "none" {
-			b.picture(fmt.Sprintf("%s %d %s", view.Name, look.width, look.scheme))
+			tab.picture(fmt.Sprintf("%s %d %s", view.Name, look.width, look.scheme))
 		}
 	}
-	for _, reported := range b.BrowserErrors() {
-		b.t.Errorf("%s: the browser reports: %s", view.Name, reported)
+	for _, reported := range tab.BrowserErrors() {
+		tab.t.Errorf("%s: the browser reports: %s", view.Name, reported)
 	}
 }
 
 // Errorf fails the test.
-func (b *Tab) Errorf(format string, args ...any) {
-	b.t.Helper()
-	b.t.Errorf(format, args...)
+func (tab *Tab) Errorf(format string, args ...any) {
+	tab.t.Helper()
+	tab.t.Errorf(format, args...)
 }
 
 // inject runs the scripts of the kit in the page.
-func (b *Tab) inject() {
-	b.t.Helper()
+func (tab *Tab) inject() {
+	tab.t.Helper()
 	text, err := scripts()
 	if err != nil {
-		b.t.Fatal(err)
+		tab.t.Fatal(err)
 	}
-	Ask[int](b, text)
+	Ask[int](tab, text)
 }
 
 // View is a page in one of its states.
@@ -132,17 +132,17 @@ func CheckAll(t *testing.T, open func(testing.TB) *Tab, views []View) {
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9.]+`)
 
 // picture writes a picture of the whole page.
-func (b *Tab) picture(what string) {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
+func (tab *Tab) picture(what string) {
+	tab.t.Helper()
+	ctx, cancel := context.WithTimeout(tab.ctx, stepTimeout)
 	defer cancel()
 	image, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
 	if err != nil {
-		b.t.Fatal(err)
+		tab.t.Fatal(err)
 	}
 	name := strings.Trim(notInNames.ReplaceAllString(what, "-"), "-") + ".png"
 	if err := os.WriteFile(filepath.Join(*screenshots, name), image, 0o600); err != nil {
-		b.t.Fatal(err)
+		tab.t.Fatal(err)
 	}
 }
 
@@ -155,35 +155,35 @@ type Stop struct {
 
 // Stops presses Tab until the focus leaves the page, and returns where it was. It fails the test if
 // an element does not show that it has the focus, and for more than 200 elements.
-func (b *Tab) Stops() []Stop {
-	b.t.Helper()
-	b.inject()
-	Ask[bool](b, `document.activeElement.blur() || true`)
+func (tab *Tab) Stops() []Stop {
+	tab.t.Helper()
+	tab.inject()
+	Ask[bool](tab, `document.activeElement.blur() || true`)
 	var stops []Stop
 	for len(stops) < 200 {
-		b.Keys("\t")
-		stop := Ask[Stop](b, `webtest.focused()`)
+		tab.Keys("\t")
+		stop := Ask[Stop](tab, `webtest.focused()`)
 		if stop.Kind == "body" {
 			return stops
 		}
 		if stop.Hidden {
-			b.t.Errorf("%s: %s %q does not show that it has the focus", b.Path(), stop.Kind, stop.Name)
+			tab.t.Errorf("%s: %s %q does not show that it has the focus", tab.Path(), stop.Kind, stop.Name)
 		}
 		stops = append(stops, stop)
 	}
-	b.t.Errorf("%s: the Tab key does not leave the page", b.Path())
+	tab.t.Errorf("%s: the Tab key does not leave the page", tab.Path())
 	return stops
 }
 
 // TabTo presses Tab until the name of the focused element is name, or begins with name and a space.
 // It fails the test if Tab leaves the page before.
-func (b *Tab) TabTo(name string) {
-	b.t.Helper()
-	b.inject()
+func (tab *Tab) TabTo(name string) {
+	tab.t.Helper()
+	tab.inject()
 	var seen []string
 	for range 200 {
-		b.Keys("\t")
-		stop := Ask[Stop](b, `webtest.focused()`)
+		tab.Keys("\t")
+		stop := Ask[Stop](tab, `webtest.focused()`)
 		if stop.Name == name || strings.HasPrefix(stop.Name, name+" ") {
 			return
 		}
@@ -192,5 +192,5 @@ func (b *Tab) TabTo(name string) {
 			break
 		}
 	}
-	b.t.Fatalf("%s: the Tab key does not reach %q: %q", b.Path(), name, seen)
+	tab.t.Fatalf("%s: the Tab key does not reach %q: %q", tab.Path(), name, seen)
 }
