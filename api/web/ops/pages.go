@@ -10,11 +10,11 @@ import (
 
 // The limits of the pages' lists.
 const (
-	maxShown     = 200
-	maxLanes     = 200
-	logPageSize  = 100
-	eventsPage   = 100
-	refreshEvery = 10 // seconds
+	maxShown       = 200
+	maxLanes       = 200
+	logPageSize    = 100
+	eventsPageSize = 100
+	refreshEvery   = 10 // seconds
 )
 
 type overviewPage struct {

@@ -21,7 +21,7 @@ func (v *visit) webhooks() (err error) {
 	return v.show("webhooks", &base{Title: "Webhooks", Tab: "webhooks"}, &p)
 }
 
-type eventsPageData struct {
+type eventsPage struct {
 	Organisation models.Organisation
 	Status       models.WebhookStatus
 	Statuses     []models.WebhookStatus
@@ -54,13 +54,13 @@ func (v *visit) events() error {
 	if err != nil {
 		return err
 	}
-	p := eventsPageData{
+	p := eventsPage{
 		Status: filter.Status, Statuses: models.WebhookStatuses, From: v.query("from"), To: v.query("to"),
 	}
 	if p.Organisation, err = v.store().Organisation(v.ctx, id); err != nil {
 		return err
 	}
-	query := models.WebhookQuery{OrganisationID: id, Filter: filter, Limit: eventsPage}
+	query := models.WebhookQuery{OrganisationID: id, Filter: filter, Limit: eventsPageSize}
 	if query.At.At, err = v.after(&query.At.Key); err != nil {
 		return err
 	}
