@@ -1,6 +1,7 @@
 package web
 
 import (
+	"html/template"
 	"net/url"
 	"strconv"
 	"strings"
@@ -107,7 +108,7 @@ func (p Payment) ReturnHost() string {
 func (p Payment) Path() string { return "/P/" + p.Code }
 
 // AppURL returns the link that opens the customer app, "" if none is configured.
-func (p Payment) AppURL() any { return p.App.to("P/" + p.Code) }
+func (p Payment) AppURL() template.URL { return p.App.to("P/" + p.Code) }
 
 // Render returns the page as HTML.
 func (p Payment) Render() ([]byte, error) { return render("payment.html", p) }

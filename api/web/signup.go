@@ -1,5 +1,7 @@
 package web
 
+import "html/template"
+
 // SignupState is the state that the page of an invitation shows.
 type SignupState string
 
@@ -48,7 +50,7 @@ func (s Signup) PollMillis() int {
 func (s Signup) Path() string { return "/signup/" + s.Token }
 
 // AppURL returns the link that opens the customer app, "" if none is configured.
-func (s Signup) AppURL() any { return s.App.to("signup/" + s.Token) }
+func (s Signup) AppURL() template.URL { return s.App.to("signup/" + s.Token) }
 
 // Render returns the page as HTML.
 func (s Signup) Render() ([]byte, error) { return render("signup.html", s) }

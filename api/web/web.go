@@ -43,16 +43,16 @@ type Page interface {
 
 // head is the data of the template that begins each page.
 type head struct {
-	Title   string
-	Reload  bool           // a browser without JavaScript loads the page again, every two seconds
-	Colours []template.CSS // further style sheets
+	Title  string
+	Reload bool           // a browser without JavaScript loads the page again, every two seconds
+	Styles []template.CSS // further style sheets
 }
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"style":  func() template.CSS { return template.CSS(style) }, //nolint:gosec // embedded
 	"script": func() template.JS { return template.JS(script) },  //nolint:gosec // embedded
-	"head": func(title string, reload bool, colours ...template.CSS) head {
-		return head{title, reload, colours}
+	"head": func(title string, reload bool, styles ...template.CSS) head {
+		return head{title, reload, styles}
 	},
 }).ParseFS(files, "*.html"))
 
@@ -63,12 +63,12 @@ var styleDigest, scriptDigest = digest(style), digest(script)
 
 // policy lets a page use its own styles and script, look at its state again and submit its own
 // form, and forbids everything else.
-func policy(colours ...string) string {
-	styles := styleDigest
-	for _, text := range colours {
-		styles += " " + digest(text)
+func policy(styles ...string) string {
+	digests := styleDigest
+	for _, text := range styles {
+		digests += " " + digest(text)
 	}
-	return "default-src 'none'; style-src " + styles + "; script-src " + scriptDigest +
+	return "default-src 'none'; style-src " + digests + "; script-src " + scriptDigest +
 		"; img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 }
 
@@ -84,9 +84,9 @@ func digest(text string) string {
 func Headers() http.Header { return headers() }
 
 // headers returns the headers of a page with further style sheets.
-func headers(colours ...string) http.Header {
+func headers(styles ...string) http.Header {
 	return http.Header{
-		"Content-Security-Policy": {policy(colours...)},
+		"Content-Security-Policy": {policy(styles...)},
 		"Cache-Control":           {"no-store"},
 		"Referrer-Policy":         {"no-referrer"},
 		"X-Frame-Options":         {"DENY"},
