@@ -11,11 +11,11 @@ import (
 	"partnerbilling/api/strictjson"
 )
 
-var errShort = errors.New("must have at least 3 characters")
+var errTooShort = errors.New("must have at least 3 characters")
 
-func short(s string) error {
+func atLeastThree(s string) error {
 	if len(s) < 3 {
-		return errShort
+		return errTooShort
 	}
 	return nil
 }
@@ -24,7 +24,7 @@ func TestDecodeBatch(t *testing.T) {
 	v := mustParse(t, `{"batchReference":"b-1","note":"ignored","rows":[{"rowReference":"r-1","amount":5},
 		{"rowReference":"r-2","amount":7,"more":{"Amount":1}}]}`)
 	o := strictjson.NewObject(v, "batchReference", "rows")
-	reference := o.RequiredString("batchReference", short)
+	reference := o.RequiredString("batchReference", atLeastThree)
 	var rows []string
 	for i, row := range o.RequiredObjects("rows", 1, 1000, "rowReference", "amount") {
 		reference, amount := row.RequiredString("rowReference"), row.RequiredInt("amount", strictjson.AtLeast(1))
@@ -39,7 +39,7 @@ func TestDecodeCollectsEveryFault(t *testing.T) {
 	v := mustParse(t, `{"name":"x","count":1.5,"when":null,
 		"items":[{"id":null},7,{"id":"abc","amount":0,"tags":["a",1]}],"extra":[],"list":{}}`)
 	o := strictjson.NewObject(v, "name", "count", "when", "items", "extra", "list", "gone")
-	o.RequiredString("name", short)
+	o.RequiredString("name", atLeastThree)
 	o.RequiredInt("count")
 	o.RequiredInt("when")
 	o.RequiredString("gone")
