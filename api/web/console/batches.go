@@ -154,14 +154,14 @@ func (v *visit) validateBatch(f batchForm, rows []batchRow, body any) error {
 		if i < len(rows) {
 			f.Predictions = append(f.Predictions, prediction{rows[i], row.Prediction, rows[i].cents()})
 			f.Total += rows[i].cents()
-			f.Outcomes = count(f.Outcomes, row.Prediction)
+			f.Outcomes = countOutcome(f.Outcomes, row.Prediction)
 		}
 	}
 	return v.batchForm(http.StatusOK, f, nil)
 }
 
-// count adds one to the count of an outcome.
-func count(counts []outcomeCount, outcome string) []outcomeCount {
+// countOutcome adds one to the count of an outcome.
+func countOutcome(counts []outcomeCount, outcome string) []outcomeCount {
 	for i := range counts {
 		if counts[i].Outcome == outcome {
 			counts[i].Count++
@@ -191,7 +191,7 @@ func (v *visit) batchPage(status int, reference string, faults []fault) error {
 		if shown == "" {
 			shown = string(row.State)
 		}
-		p.Outcomes = count(p.Outcomes, shown)
+		p.Outcomes = countOutcome(p.Outcomes, shown)
 		if p.Chosen == "" || p.Chosen == shown {
 			p.Shown = append(p.Shown, row)
 		}

@@ -108,8 +108,8 @@ type madeCall struct {
 	Took         time.Duration
 }
 
-// takeApart reads an answer. An answer that is not JSON has neither data nor faults.
-func takeApart(a Answer) *result {
+// parseAnswer reads an answer. An answer that is not JSON has neither data nor faults.
+func parseAnswer(a Answer) *result {
 	r := &result{Answer: a}
 	var envelope struct {
 		Data    json.RawMessage `json:"data"`
@@ -148,7 +148,7 @@ func (v *visit) call(method, path string, body any, headers ...string) (*result,
 		c.Header.Set("Content-Type", "application/json")
 	}
 	began := v.console.Now()
-	r := takeApart(v.console.API(c))
+	r := parseAnswer(v.console.API(c))
 	v.calls = append(v.calls, madeCall{
 		Method: method, Path: path, Body: string(c.Body), Status: r.Status, TraceID: r.traceID,
 		Took: v.console.Now().Sub(began),

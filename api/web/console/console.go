@@ -78,8 +78,8 @@ type Faults interface {
 // Console serves the pages. It is safe for concurrent use, and stores no sessions.
 type Console struct {
 	Config
-	inbox *inbox
-	mux   *http.ServeMux
+	deliveries *recentRecords[delivery] // that the built-in receiver of this process has taken
+	mux        *http.ServeMux
 }
 
 // New returns the console.
@@ -87,7 +87,8 @@ func New(cfg Config) *Console {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	c := &Console{Config: cfg, inbox: newInbox(), mux: http.NewServeMux()}
+	c := &Console{Config: cfg, mux: http.NewServeMux()}
+	c.deliveries = newRecentRecords[delivery](maxDeliveryOrgs, maxDeliveries, maxDeliveryBytes)
 	c.publicRoutes()
 	c.sessionRoutes()
 	return c

@@ -21,11 +21,11 @@ import (
 
 func organisation() models.OrganisationID { return models.OrganisationID(uuid.New()) }
 
-// The shelf drops the oldest records, by number and by bytes, and the organisation that was idle
+// The oldest records are dropped, by number and by bytes, and so is the organisation that was idle
 // for longest.
-func TestShelfIsBounded(t *testing.T) {
+func TestRecentRecordsAreBounded(t *testing.T) {
 	t.Parallel()
-	s := newShelf[int](2, 3, 3*recordOverhead+100)
+	s := newRecentRecords[int](2, 3, 3*recordOverhead+100)
 	a, b, c := organisation(), organisation(), organisation()
 	for i := range 5 {
 		s.add(a, i, 10)
@@ -58,9 +58,9 @@ func TestShelfIsBounded(t *testing.T) {
 	}
 }
 
-func TestShelfIsSafeForConcurrentUse(t *testing.T) {
+func TestRecentRecordsAreSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
-	s := newShelf[int](4, 10, 1<<20)
+	s := newRecentRecords[int](4, 10, 1<<20)
 	organisations := []models.OrganisationID{organisation(), organisation()}
 	var all sync.WaitGroup
 	for i := range 8 {

@@ -27,28 +27,21 @@ const (
 	timestampTolerance = 5 * time.Minute // within which Standard Webhooks wants a timestamp
 )
 
-// inbox keeps the deliveries that the built-in receiver of this process has taken.
-type inbox struct{ kept *shelf[delivery] }
-
-func newInbox() *inbox {
-	return &inbox{newShelf[delivery](maxDeliveryOrgs, maxDeliveries, maxDeliveryBytes)}
-}
-
 // delivery is a notification that the receiver has taken.
 type delivery struct {
-	At          time.Time
-	EventID     string // webhook-id
-	Type        string
-	Attempt     string
-	Headers     []Header
-	Body        string
-	Status      int  // of the receiver's answer
-	Signature   bool // x-svc-signature is right
-	Standard    bool // webhook-signature is right
-	InTime      bool // webhook-timestamp is close to the receiver's time
-	KeyMatches  bool // the body's idempotencyKey is the header's
-	IsTest      bool
-	Description string // the transaction status, if there is one
+	At                time.Time
+	EventID           string // webhook-id
+	Type              string
+	Attempt           string
+	Headers           []Header
+	Body              string
+	Status            int  // of the receiver's answer
+	Signature         bool // x-svc-signature is right
+	Standard          bool // webhook-signature is right
+	InTime            bool // webhook-timestamp is close to the receiver's time
+	KeyMatches        bool // the body's idempotencyKey is the header's
+	IsTest            bool
+	TransactionStatus string // "" if the event has none
 }
 
 // Verified reports whether a receiver should act on the delivery.
@@ -107,8 +100,9 @@ func receiverMAC(key models.Key, message []byte) ([]byte, error) {
 	return mac(secret, message)[:macSize], nil
 }
 
-// receive keeps a notification, and answers with the status at the end of the receiver's address.
-func (i *inbox) receive(c *Console, w http.ResponseWriter, r *http.Request, organisation models.OrganisationID) {
+// keepDelivery keeps a notification of the organisation, and answers with the status at the end of
+// the receiver's address.
+func (c *Console) keepDelivery(w http.ResponseWriter, r *http.Request, organisation models.OrganisationID) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxDeliveryBody+1))
 	if err != nil || len(body) > maxDeliveryBody {
 		http.Error(w, "The body is too large.", http.StatusRequestEntityTooLarge)
@@ -137,7 +131,7 @@ func (i *inbox) receive(c *Console, w http.ResponseWriter, r *http.Request, orga
 		}
 	}
 	d.verify(secrets, c.Now(), r.Header)
-	i.kept.add(organisation, d, size)
+	c.deliveries.add(organisation, d, size)
 	w.WriteHeader(d.Status)
 }
 
@@ -161,7 +155,7 @@ func (d *delivery) verify(secrets models.WebhookSecrets, now time.Time, h http.H
 	}
 	_ = json.Unmarshal([]byte(d.Body), &body) // missing fields stay empty
 	d.KeyMatches = d.EventID != "" && body.Data.IdempotencyKey == d.EventID
-	d.Description = body.Data.TransactionStatus
+	d.TransactionStatus = body.Data.TransactionStatus
 	event := models.WebhookEvent{Body: []byte(d.Body)}
 	second, err := strconv.ParseInt(h.Get("Webhook-Timestamp"), 10, 64)
 	if err != nil || event.ID.UnmarshalText([]byte(d.EventID)) != nil {

@@ -61,7 +61,7 @@ func (b Body) Cut() bool { return b.Size > len(b.Text) && b.Size > LoggedBody }
 // RequestLog keeps the latest API requests of this process in memory, in bounded space, without
 // secrets and tokens. It is safe for concurrent use. Latest of a nil log is empty.
 type RequestLog struct {
-	kept    *shelf[Exchange]
+	kept    *recentRecords[Exchange]
 	limits  *lru.Cache[models.OrganisationID, *rate.Limiter]
 	watches watches
 }
@@ -72,7 +72,7 @@ func NewRequestLog() *RequestLog {
 	if err != nil {
 		panic(err) // only for a size below 1
 	}
-	return &RequestLog{kept: newShelf[Exchange](maxRequestOrgs, MaxRequests, maxRequestBytes), limits: limits}
+	return &RequestLog{kept: newRecentRecords[Exchange](maxRequestOrgs, MaxRequests, maxRequestBytes), limits: limits}
 }
 
 // Admits reports whether a request of an organisation is to be kept, and counts it. After a burst,

@@ -274,7 +274,7 @@ func (v *visit) receiverPage(status int, secret *newSecret, faults []fault) erro
 	if err != nil {
 		return err
 	}
-	deliveries := v.console.inbox.kept.latest(v.principal.OrganisationID)
+	deliveries := v.console.deliveries.latest(v.principal.OrganisationID)
 	p := receiverPage{Address: address, Deliveries: deliveries, Secret: secret}
 	for _, e := range endpoints {
 		switch {
@@ -296,7 +296,7 @@ func (c *Console) changeReceiver(v *visit) error {
 	var err error
 	switch v.form("action") {
 	case "clear":
-		c.inbox.kept.clear(v.principal.OrganisationID)
+		c.deliveries.clear(v.principal.OrganisationID)
 	case "test":
 		_, err = v.testEndpoint(defaultEndpoint)
 	case "use":
@@ -342,5 +342,5 @@ func (c *Console) receive(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The receiver is not available.", http.StatusServiceUnavailable)
 		return
 	}
-	c.inbox.receive(c, w, r, organisation)
+	c.keepDelivery(w, r, organisation)
 }

@@ -9,13 +9,13 @@ import (
 	"partnerbilling/models"
 )
 
-// shelf keeps the latest records of each organisation in memory. It bounds the records and bytes of
-// an organisation, and drops the oldest records above them. It also bounds the number of
+// recentRecords keeps the latest records of each organisation in memory. It bounds the records and
+// bytes of an organisation, and drops the oldest records above them. It also bounds the number of
 // organisations, and drops the least recently used one. It is safe for concurrent use.
-type shelf[T any] struct {
+type recentRecords[T any] struct {
 	maxRecords, maxBytes int
 	mu                   sync.Mutex
-	shelves              *lru.Cache[models.OrganisationID, *records[T]]
+	byOrganisation       *lru.Cache[models.OrganisationID, *records[T]]
 }
 
 // records are those of one organisation, oldest first.
@@ -34,30 +34,30 @@ type record[T any] struct {
 // recordOverhead is added to the size of each record's texts, in bytes.
 const recordOverhead = 512
 
-func newShelf[T any](organisations, maxRecords, maxBytes int) *shelf[T] {
-	shelves, err := lru.New[models.OrganisationID, *records[T]](organisations)
+func newRecentRecords[T any](organisations, maxRecords, maxBytes int) *recentRecords[T] {
+	byOrganisation, err := lru.New[models.OrganisationID, *records[T]](organisations)
 	if err != nil {
 		panic(err) // only for a size below 1
 	}
-	return &shelf[T]{maxRecords: maxRecords, maxBytes: maxBytes, shelves: shelves}
+	return &recentRecords[T]{maxRecords: maxRecords, maxBytes: maxBytes, byOrganisation: byOrganisation}
 }
 
 // add keeps a record whose texts have a size in bytes, and drops the oldest records that exceed the
 // bounds.
-func (s *shelf[T]) add(organisation models.OrganisationID, value T, size int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	kept, ok := s.shelves.Get(organisation)
+func (r *recentRecords[T]) add(organisation models.OrganisationID, value T, size int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kept, ok := r.byOrganisation.Get(organisation)
 	if !ok {
 		kept = &records[T]{id: rand.Text()}
-		s.shelves.Add(organisation, kept)
+		r.byOrganisation.Add(organisation, kept)
 	}
 	size += recordOverhead
 	kept.list = append(kept.list, record[T]{value, size})
 	kept.bytes += size
 	kept.added++
 	drop := 0
-	for len(kept.list)-drop > s.maxRecords || kept.bytes > s.maxBytes {
+	for len(kept.list)-drop > r.maxRecords || kept.bytes > r.maxBytes {
 		kept.bytes -= kept.list[drop].size
 		kept.list[drop] = record[T]{} // frees the value while the array lives on
 		drop++
@@ -66,22 +66,22 @@ func (s *shelf[T]) add(organisation models.OrganisationID, value T, size int) {
 }
 
 // latest returns the records of an organisation, newest first.
-func (s *shelf[T]) latest(organisation models.OrganisationID) (values []T) {
-	s.read(organisation, func(kept *records[T]) {
+func (r *recentRecords[T]) latest(organisation models.OrganisationID) (values []T) {
+	r.read(organisation, func(kept *records[T]) {
 		values = make([]T, len(kept.list))
-		for i, r := range kept.list {
-			values[len(values)-1-i] = r.value
+		for i, each := range kept.list {
+			values[len(values)-1-i] = each.value
 		}
 	})
 	return values
 }
 
-// read calls a function with the records of an organisation, which may be empty. The shelf is
-// locked meanwhile.
-func (s *shelf[T]) read(organisation models.OrganisationID, do func(kept *records[T])) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	kept, ok := s.shelves.Get(organisation)
+// read calls a function with the records of an organisation, which may be empty. The lock is held
+// meanwhile.
+func (r *recentRecords[T]) read(organisation models.OrganisationID, do func(kept *records[T])) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kept, ok := r.byOrganisation.Get(organisation)
 	if !ok {
 		kept = &records[T]{}
 	}
@@ -98,8 +98,8 @@ func (r *records[T]) indexAfter(number int64) int {
 }
 
 // clear drops the records of an organisation.
-func (s *shelf[T]) clear(organisation models.OrganisationID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.shelves.Remove(organisation)
+func (r *recentRecords[T]) clear(organisation models.OrganisationID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.byOrganisation.Remove(organisation)
 }
