@@ -99,7 +99,7 @@ func (s *Server) recordExchange(r *Request, method, route string, took time.Dura
 	if !s.requests.Admits(r.Principal.OrganisationID, now) {
 		return
 	}
-	e := console.Exchange{
+	e := console.LoggedRequest{
 		TraceID: r.trace, At: now, Took: took, Method: method, Route: route,
 		Target: string(r.fast.Request.Header.RequestURI()), Client: r.Principal.ClientID, Console: byConsole,
 		Status: r.fast.Response.StatusCode(), RequestBody: console.KeepBody(r.raw),
@@ -108,10 +108,10 @@ func (s *Server) recordExchange(r *Request, method, route string, took time.Dura
 		e.ErrorCode = r.errorCode.URN()
 	}
 	for name, value := range r.fast.Request.Header.All() {
-		e.Request = console.AppendHeader(e.Request, name, value)
+		e.RequestHeaders = console.AppendHeader(e.RequestHeaders, name, value)
 	}
 	for name, value := range r.fast.Response.Header.All() {
-		e.Response = console.AppendHeader(e.Response, name, value)
+		e.ResponseHeaders = console.AppendHeader(e.ResponseHeaders, name, value)
 	}
 	if r.fast.Response.IsBodyStream() {
 		e.ResponseBody.Size = -1

@@ -44,7 +44,7 @@ type loggedRequestData struct {
 	Console    bool            `json:"console,omitempty"`
 }
 
-func describeLoggedRequest(e *console.Exchange) loggedRequestData {
+func describeLoggedRequest(e *console.LoggedRequest) loggedRequestData {
 	return loggedRequestData{
 		TraceID: e.TraceID, At: models.MillisOf(e.At), Method: e.Method, Path: e.Target, Route: e.Route,
 		Status: e.Status, DurationMs: e.Took.Milliseconds(), ErrorCode: e.ErrorCode, ClientID: e.Client,
@@ -137,12 +137,12 @@ func readStatus(in *queryReader) int {
 }
 
 // matches reports whether the filter selects a request.
-func (f *loggedRequestFilter) matches(e *console.Exchange) bool {
+func (f *loggedRequestFilter) matches(e *console.LoggedRequest) bool {
 	return (f.method == "" || e.Method == f.method) && strings.HasPrefix(e.Target, f.path) &&
 		(f.status == 0 || f.status == e.Status || f.status == e.Status/100)
 }
 
-// loggedRequestEvent is a request on a stream. It does not hold the bodies of the log's exchange.
+// loggedRequestEvent is a request on a stream. It does not hold the bodies of the log's request.
 type loggedRequestEvent struct {
 	id   string
 	data loggedRequestData
@@ -173,7 +173,7 @@ func (t *loggedRequestTail) read(context.Context) (count int, more bool, err err
 	entries, t.at, more = t.log.After(t.organisation, t.at, loggedRequestPage, t.filter.matches)
 	t.page = make([]loggedRequestEvent, len(entries))
 	for i := range entries {
-		t.page[i] = loggedRequestEvent{entries[i].Position.String(), describeLoggedRequest(&entries[i].Exchange)}
+		t.page[i] = loggedRequestEvent{entries[i].Position.String(), describeLoggedRequest(&entries[i].LoggedRequest)}
 	}
 	return len(t.page), more, nil
 }

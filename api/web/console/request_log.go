@@ -28,25 +28,25 @@ const (
 	LoggedBody = 8 << 10
 )
 
-// Exchange is an API request with its answer, as the request log keeps it.
-type Exchange struct {
-	TraceID      models.TraceID
-	At           time.Time
-	Took         time.Duration
-	Method       string
-	Target       string // path and query as they were sent
-	Route        string // as in the API description; "" for none
-	Client       models.ClientID
-	Console      bool // made by the console
-	Status       int
-	ErrorCode    string // of the first fault, as in the catalogue of errors; "" for a success
-	Request      []Header
-	RequestBody  Body
-	Response     []Header
-	ResponseBody Body
+// LoggedRequest is an API request with its answer, as the request log keeps it.
+type LoggedRequest struct {
+	TraceID         models.TraceID
+	At              time.Time
+	Took            time.Duration
+	Method          string
+	Target          string // path and query as they were sent
+	Route           string // as in the API description; "" for none
+	Client          models.ClientID
+	Console         bool // made by the console
+	Status          int
+	ErrorCode       string // of the first fault, as in the catalogue of errors; "" for a success
+	RequestHeaders  []Header
+	RequestBody     Body
+	ResponseHeaders []Header
+	ResponseBody    Body
 }
 
-// Header is one header of an Exchange.
+// Header is one header of a LoggedRequest.
 type Header struct{ Name, Value string }
 
 // Body is the beginning of a body.
@@ -61,7 +61,7 @@ func (b Body) Cut() bool { return b.Size > len(b.Text) && b.Size > LoggedBody }
 // RequestLog keeps the latest API requests of this process in memory, in bounded space, without
 // secrets and tokens. It is safe for concurrent use. Latest of a nil log is empty.
 type RequestLog struct {
-	kept    *recentRecords[Exchange]
+	kept    *recentRecords[LoggedRequest]
 	limits  *lru.Cache[models.OrganisationID, *rate.Limiter]
 	watches watches
 }
@@ -72,7 +72,7 @@ func NewRequestLog() *RequestLog {
 	if err != nil {
 		panic(err) // only for a size below 1
 	}
-	return &RequestLog{kept: newRecentRecords[Exchange](maxRequestOrgs, MaxRequests, maxRequestBytes), limits: limits}
+	return &RequestLog{kept: newRecentRecords[LoggedRequest](maxRequestOrgs, MaxRequests, maxRequestBytes), limits: limits}
 }
 
 // Admits reports whether a request of an organisation is to be kept, and counts it. After a burst,
@@ -86,12 +86,12 @@ func (l *RequestLog) Admits(organisation models.OrganisationID, now time.Time) b
 	return limit.AllowN(now, 1)
 }
 
-// Add keeps an exchange of an organisation, and notifies its watches. It redacts the target and the
+// Add keeps a request of an organisation, and notifies its watches. It redacts the target and the
 // headers; KeepBody has redacted the bodies.
-func (l *RequestLog) Add(organisation models.OrganisationID, e Exchange) {
+func (l *RequestLog) Add(organisation models.OrganisationID, e LoggedRequest) {
 	e.Target = redact(e.Target)
 	size := len(e.Target) + len(e.Route) + len(e.ErrorCode)
-	for _, headers := range [][]Header{e.Request, e.Response} {
+	for _, headers := range [][]Header{e.RequestHeaders, e.ResponseHeaders} {
 		for i := range headers {
 			headers[i].Value = redact(headers[i].Value)
 			size += len(headers[i].Name) + len(headers[i].Value)
@@ -102,20 +102,20 @@ func (l *RequestLog) Add(organisation models.OrganisationID, e Exchange) {
 	l.watches.notify(organisation)
 }
 
-// Latest returns the exchanges of an organisation, newest first.
-func (l *RequestLog) Latest(organisation models.OrganisationID) []Exchange {
+// Latest returns the requests of an organisation, newest first.
+func (l *RequestLog) Latest(organisation models.OrganisationID) []LoggedRequest {
 	if l == nil {
 		return nil
 	}
 	return l.kept.latest(organisation)
 }
 
-// find returns an exchange of the organisation by its trace id.
-func (l *RequestLog) find(organisation models.OrganisationID, trace string) (Exchange, bool) {
+// find returns a request of the organisation by its trace id.
+func (l *RequestLog) find(organisation models.OrganisationID, trace string) (LoggedRequest, bool) {
 	latest := l.Latest(organisation)
-	i := slices.IndexFunc(latest, func(e Exchange) bool { return string(e.TraceID) == trace })
+	i := slices.IndexFunc(latest, func(e LoggedRequest) bool { return string(e.TraceID) == trace })
 	if i < 0 {
-		return Exchange{}, false
+		return LoggedRequest{}, false
 	}
 	return latest[i], true
 }

@@ -39,27 +39,27 @@ func ParsePosition(text string) (Position, error) {
 	return Position{parts[1], number, models.Millis(at)}, nil
 }
 
-// Entry is an exchange of the log, and the position after it.
+// Entry is a request of the log, and the position after it.
 type Entry struct {
-	Exchange
+	LoggedRequest
 
 	Position Position
 }
 
 // End returns the position after the latest request of an organisation.
 func (l *RequestLog) End(organisation models.OrganisationID, now time.Time) (end Position) {
-	l.kept.read(organisation, func(kept *records[Exchange]) {
+	l.kept.read(organisation, func(kept *records[LoggedRequest]) {
 		end = Position{kept.id, kept.added, models.MillisOf(now)}
 	})
 	return end
 }
 
-// Newest returns up to limit exchanges of an organisation that match, newest first. end is the
+// Newest returns up to limit requests of an organisation that match, newest first. end is the
 // position after the latest request.
 func (l *RequestLog) Newest(
-	organisation models.OrganisationID, now time.Time, limit int, matches func(*Exchange) bool,
-) (found []Exchange, end Position) {
-	l.kept.read(organisation, func(kept *records[Exchange]) {
+	organisation models.OrganisationID, now time.Time, limit int, matches func(*LoggedRequest) bool,
+) (found []LoggedRequest, end Position) {
+	l.kept.read(organisation, func(kept *records[LoggedRequest]) {
 		end = Position{kept.id, kept.added, models.MillisOf(now)}
 		for _, r := range slices.Backward(kept.list) {
 			if len(found) == limit {
@@ -73,13 +73,13 @@ func (l *RequestLog) Newest(
 	return found, end
 }
 
-// After returns up to limit exchanges after a position that match, oldest first, and the position
+// After returns up to limit requests after a position that match, oldest first, and the position
 // from which to go on. more reports whether requests follow that After has not looked at.
 func (l *RequestLog) After(
-	organisation models.OrganisationID, from Position, limit int, matches func(*Exchange) bool,
+	organisation models.OrganisationID, from Position, limit int, matches func(*LoggedRequest) bool,
 ) (found []Entry, next Position, more bool) {
 	next = from
-	l.kept.read(organisation, func(kept *records[Exchange]) {
+	l.kept.read(organisation, func(kept *records[LoggedRequest]) {
 		if from.list == kept.id {
 			next.number = min(next.number, kept.added) // a client may send any number
 		}
@@ -98,11 +98,11 @@ func (l *RequestLog) After(
 
 // indexAfter returns the index of the first request after a position. It compares the times for a
 // position of another list, and includes that position's own millisecond.
-func indexAfter(kept *records[Exchange], from Position) int {
+func indexAfter(kept *records[LoggedRequest], from Position) int {
 	if from.list == kept.id {
 		return kept.indexAfter(from.number)
 	}
-	i := slices.IndexFunc(kept.list, func(r record[Exchange]) bool { return models.MillisOf(r.value.At) >= from.at })
+	i := slices.IndexFunc(kept.list, func(r record[LoggedRequest]) bool { return models.MillisOf(r.value.At) >= from.at })
 	if i < 0 {
 		return len(kept.list)
 	}

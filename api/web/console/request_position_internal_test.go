@@ -12,7 +12,7 @@ import (
 // addRequests adds n requests, whose durations count them from a number.
 func addRequests(l *RequestLog, organisation models.OrganisationID, from, n int) {
 	for i := range n {
-		l.Add(organisation, Exchange{Method: "GET", Took: time.Duration(from + i), At: time.UnixMilli(int64(from + i))})
+		l.Add(organisation, LoggedRequest{Method: "GET", Took: time.Duration(from + i), At: time.UnixMilli(int64(from + i))})
 	}
 }
 
@@ -20,7 +20,7 @@ func addRequests(l *RequestLog, organisation models.OrganisationID, from, n int)
 func readAll(l *RequestLog, organisation models.OrganisationID, at Position) (took []int, end Position) {
 	for more := true; more; {
 		var found []Entry
-		found, at, more = l.After(organisation, at, 7, func(*Exchange) bool { return true })
+		found, at, more = l.After(organisation, at, 7, func(*LoggedRequest) bool { return true })
 		for _, e := range found {
 			took = append(took, int(e.Took))
 		}

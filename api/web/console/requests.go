@@ -15,7 +15,7 @@ const maxShownRequests = 100
 
 // requestsPage lists the latest API requests.
 type requestsPage struct {
-	Requests []Exchange
+	Requests []LoggedRequest
 	Kept     int // requests in the log
 	Matching int // those of them that match the filters
 	Method   string
@@ -39,7 +39,7 @@ func (c *Console) listRequests(v *visit) error {
 	return v.render(http.StatusOK, "requests", &base{Title: "API requests", Tab: "requests", Poll: true}, p)
 }
 
-func (p *requestsPage) matches(e Exchange) bool {
+func (p *requestsPage) matches(e LoggedRequest) bool {
 	return (p.Method == "" || e.Method == p.Method) &&
 		(p.Status == "" || strings.HasPrefix(strconv.Itoa(e.Status), p.Status)) &&
 		(p.Search == "" || strings.Contains(e.Target, p.Search) || strings.Contains(string(e.TraceID), p.Search))
@@ -48,9 +48,9 @@ func (p *requestsPage) matches(e Exchange) bool {
 // requestPage is one request: its entry in the log, and its trace.
 type requestPage struct {
 	TraceID  string
-	Logged   *Exchange // nil: it is not in the log of this process
-	Trace    *trace    // nil: it stored nothing
-	SitePath string    // of the pages about the subject's Site; "" if the Site is unknown
+	Logged   *LoggedRequest // nil: it is not in the log of this process
+	Trace    *trace         // nil: it stored nothing
+	SitePath string         // of the pages about the subject's Site; "" if the Site is unknown
 }
 
 // trace is the data of GET /traces/{traceId}.
