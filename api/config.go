@@ -10,8 +10,8 @@ import (
 
 	"partnerbilling/api/auth"
 	"partnerbilling/api/peer"
+	"partnerbilling/api/requestlog"
 	"partnerbilling/api/web"
-	"partnerbilling/api/web/console"
 	"partnerbilling/models"
 )
 
@@ -65,7 +65,7 @@ type Config struct {
 	ShutdownTimeout time.Duration // the time for open requests after that; default 20 s
 	RecheckInterval time.Duration // the time between checks of a held or streaming request's caller; default 14 s
 
-	requests *console.RequestLog // of the sandbox; nil in production
+	requests *requestlog.Log // of the sandbox; nil in production
 }
 
 // Mount is a handler for everything at and below a path, such as the operator's pages.
@@ -98,7 +98,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.ShutdownTimeout = orDefault(cfg.ShutdownTimeout, 20*time.Second)
 	cfg.RecheckInterval = orDefault(cfg.RecheckInterval, defaultRecheckInterval)
 	if cfg.Sandbox != nil {
-		cfg.requests = console.NewRequestLog()
+		cfg.requests = requestlog.New()
 	}
 	return cfg
 }

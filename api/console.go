@@ -11,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v2/middleware/adaptor"
 	"github.com/valyala/fasthttp"
 
+	"partnerbilling/api/requestlog"
 	"partnerbilling/api/web/console"
 	"partnerbilling/models"
 )
@@ -99,24 +100,24 @@ func (s *Server) recordExchange(r *Request, method, route string, took time.Dura
 	if !s.requests.Admits(r.Principal.OrganisationID, now) {
 		return
 	}
-	e := console.LoggedRequest{
+	e := requestlog.LoggedRequest{
 		TraceID: r.trace, At: now, Took: took, Method: method, Route: route,
 		Target: string(r.fast.Request.Header.RequestURI()), Client: r.Principal.ClientID, Console: byConsole,
-		Status: r.fast.Response.StatusCode(), RequestBody: console.KeepBody(r.raw),
+		Status: r.fast.Response.StatusCode(), RequestBody: requestlog.KeepBody(r.raw),
 	}
 	if r.errorCode != "" {
 		e.ErrorCode = r.errorCode.URN()
 	}
 	for name, value := range r.fast.Request.Header.All() {
-		e.RequestHeaders = console.AppendHeader(e.RequestHeaders, name, value)
+		e.RequestHeaders = requestlog.AppendHeader(e.RequestHeaders, name, value)
 	}
 	for name, value := range r.fast.Response.Header.All() {
-		e.ResponseHeaders = console.AppendHeader(e.ResponseHeaders, name, value)
+		e.ResponseHeaders = requestlog.AppendHeader(e.ResponseHeaders, name, value)
 	}
 	if r.fast.Response.IsBodyStream() {
 		e.ResponseBody.Size = -1
 	} else {
-		e.ResponseBody = console.KeepBody(r.fast.Response.Body())
+		e.ResponseBody = requestlog.KeepBody(r.fast.Response.Body())
 	}
 	s.requests.Add(r.Principal.OrganisationID, e)
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"partnerbilling/api/web/console"
+	"partnerbilling/api/requestlog"
 	"partnerbilling/models"
 )
 
@@ -25,7 +25,7 @@ const (
 // loggedRequests handles the route of the request log. The log holds the requests of this process
 // alone.
 type loggedRequests struct {
-	log     *console.RequestLog
+	log     *requestlog.Log
 	streams *eventStreams
 	now     func() time.Time
 }
@@ -44,7 +44,7 @@ type loggedRequestData struct {
 	Console    bool            `json:"console,omitempty"`
 }
 
-func describeLoggedRequest(e *console.LoggedRequest) loggedRequestData {
+func describeLoggedRequest(e *requestlog.LoggedRequest) loggedRequestData {
 	return loggedRequestData{
 		TraceID: e.TraceID, At: models.MillisOf(e.At), Method: e.Method, Path: e.Target, Route: e.Route,
 		Status: e.Status, DurationMs: e.Took.Milliseconds(), ErrorCode: e.ErrorCode, ClientID: e.Client,
@@ -61,7 +61,7 @@ type loggedRequestList struct {
 // events, with those from now on.
 func (l *loggedRequests) list(ctx context.Context, r *Request) error {
 	in := queryReader{r: r}
-	limit := int(in.integer("limit", 1, console.MaxRequests, defaultLoggedRequests))
+	limit := int(in.integer("limit", 1, requestlog.MaxRequests, defaultLoggedRequests))
 	filter := readLoggedRequestFilter(&in)
 	if err := in.err(); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (l *loggedRequests) list(ctx context.Context, r *Request) error {
 // tail streams the organisation's requests as they are answered, from now on or after
 // Last-Event-ID.
 func (l *loggedRequests) tail(ctx context.Context, r *Request, filter loggedRequestFilter) error {
-	after, err := lastEventID(r, console.ParsePosition)
+	after, err := lastEventID(r, requestlog.ParsePosition)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func readStatus(in *queryReader) int {
 }
 
 // matches reports whether the filter selects a request.
-func (f *loggedRequestFilter) matches(e *console.LoggedRequest) bool {
+func (f *loggedRequestFilter) matches(e *requestlog.LoggedRequest) bool {
 	return (f.method == "" || e.Method == f.method) && strings.HasPrefix(e.Target, f.path) &&
 		(f.status == 0 || f.status == e.Status || f.status == e.Status/100)
 }
@@ -150,11 +150,11 @@ type loggedRequestEvent struct {
 
 // loggedRequestTail is the source of one stream.
 type loggedRequestTail struct {
-	log          *console.RequestLog
-	watch        *console.RequestWatch
+	log          *requestlog.Log
+	watch        *requestlog.Watch
 	organisation models.OrganisationID
 	filter       loggedRequestFilter
-	at           console.Position
+	at           requestlog.Position
 	page         []loggedRequestEvent
 }
 
@@ -169,7 +169,7 @@ func (t *loggedRequestTail) version() (number uint64, changed <-chan struct{}) {
 func (t *loggedRequestTail) close() { t.watch.Close() }
 
 func (t *loggedRequestTail) read(context.Context) (count int, more bool, err error) {
-	var entries []console.Entry
+	var entries []requestlog.Entry
 	entries, t.at, more = t.log.After(t.organisation, t.at, loggedRequestPage, t.filter.matches)
 	t.page = make([]loggedRequestEvent, len(entries))
 	for i := range entries {

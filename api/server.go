@@ -21,7 +21,7 @@ import (
 
 	"partnerbilling/api/peer"
 	"partnerbilling/api/ratelimit"
-	"partnerbilling/api/web/console"
+	"partnerbilling/api/requestlog"
 	"partnerbilling/models"
 	"partnerbilling/models/tracing"
 )
@@ -52,7 +52,7 @@ type Server struct {
 	proxies       peer.Proxies
 	http          *fasthttp.Server
 
-	requests *console.RequestLog // nil in production
+	requests *requestlog.Log // nil in production
 
 	drainTime       time.Duration
 	shutdownTimeout time.Duration

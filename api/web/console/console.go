@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"partnerbilling/api/auth"
+	"partnerbilling/api/requestlog"
 	"partnerbilling/api/web"
 	"partnerbilling/models"
 )
@@ -56,11 +57,11 @@ type Config struct {
 
 	Keys          *models.Keys // seal sessions and receiver addresses
 	PublicBaseURL string
-	OwnIssuer     bool         // clients sign in with their secret; otherwise only with an access token
-	Clock         bool         // the clock can be moved
-	Faults        Faults       // nil: the rail cannot be broken
-	Links         *SignInLinks // nil: there are none
-	Requests      *RequestLog  // recorded by the API
+	OwnIssuer     bool            // clients sign in with their secret; otherwise only with an access token
+	Clock         bool            // the clock can be moved
+	Faults        Faults          // nil: the rail cannot be broken
+	Links         *SignInLinks    // nil: there are none
+	Requests      *requestlog.Log // recorded by the API
 	// Behaviours and PaymentBehaviours are the sandbox's behaviours in words: of a customer's
 	// account, and of a payment.
 	Behaviours, PaymentBehaviours []web.Choice
@@ -78,7 +79,7 @@ type Faults interface {
 // Console serves the pages. It is safe for concurrent use, and stores no sessions.
 type Console struct {
 	Config
-	deliveries *recentRecords[delivery] // that the built-in receiver of this process has taken
+	deliveries *requestlog.Recent[delivery] // that the built-in receiver of this process has taken
 	mux        *http.ServeMux
 }
 
@@ -88,7 +89,7 @@ func New(cfg Config) *Console {
 		cfg.Log = slog.Default()
 	}
 	c := &Console{Config: cfg, mux: http.NewServeMux()}
-	c.deliveries = newRecentRecords[delivery](maxDeliveryOrgs, maxDeliveries, maxDeliveryBytes)
+	c.deliveries = requestlog.NewRecent[delivery](maxDeliveryOrgs, maxDeliveries, maxDeliveryBytes)
 	c.publicRoutes()
 	c.sessionRoutes()
 	return c

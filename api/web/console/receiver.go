@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"partnerbilling/api/requestlog"
 	"partnerbilling/api/sealed"
 	"partnerbilling/models"
 )
@@ -33,7 +34,7 @@ type delivery struct {
 	EventID           string // webhook-id
 	Type              string
 	Attempt           string
-	Headers           []Header
+	Headers           []requestlog.Header
 	Body              string
 	Status            int  // of the receiver's answer
 	Signature         bool // x-svc-signature is right
@@ -114,7 +115,9 @@ func (c *Console) keepDelivery(w http.ResponseWriter, r *http.Request, organisat
 		return
 	}
 	// The server reuses its buffers, so headers are copied.
-	header := func(name string) string { return clip(strings.Clone(r.Header.Get(name)), maxLoggedHeader) }
+	header := func(name string) string {
+		return requestlog.Clip(strings.Clone(r.Header.Get(name)), requestlog.MaxHeader)
+	}
 	d := delivery{
 		At: c.Now(), EventID: header("Webhook-Id"), Type: header("Svc-Event-Type"),
 		Attempt: header("Svc-Webhook-Attempt"), IsTest: header("Svc-Webhook-Test") == "true",
@@ -126,12 +129,12 @@ func (c *Console) keepDelivery(w http.ResponseWriter, r *http.Request, organisat
 		"Svc-Webhook-Attempt", "Svc-Webhook-Test", "User-Agent",
 	} {
 		if value := header(name); value != "" {
-			d.Headers = append(d.Headers, Header{name, value})
+			d.Headers = append(d.Headers, requestlog.Header{Name: name, Value: value})
 			size += len(name) + len(value)
 		}
 	}
 	d.verify(secrets, c.Now(), r.Header)
-	c.deliveries.add(organisation, d, size)
+	c.deliveries.Add(organisation, d, size)
 	w.WriteHeader(d.Status)
 }
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"partnerbilling/api/requestlog"
 	"partnerbilling/models"
 )
 
@@ -15,7 +16,7 @@ const maxShownRequests = 100
 
 // requestsPage lists the latest API requests.
 type requestsPage struct {
-	Requests []LoggedRequest
+	Requests []requestlog.LoggedRequest
 	Kept     int // requests in the log
 	Matching int // those of them that match the filters
 	Method   string
@@ -39,7 +40,7 @@ func (c *Console) listRequests(v *visit) error {
 	return v.render(http.StatusOK, "requests", &base{Title: "API requests", Tab: "requests", Poll: true}, p)
 }
 
-func (p *requestsPage) matches(e LoggedRequest) bool {
+func (p *requestsPage) matches(e requestlog.LoggedRequest) bool {
 	return (p.Method == "" || e.Method == p.Method) &&
 		(p.Status == "" || strings.HasPrefix(strconv.Itoa(e.Status), p.Status)) &&
 		(p.Search == "" || strings.Contains(e.Target, p.Search) || strings.Contains(string(e.TraceID), p.Search))
@@ -48,9 +49,9 @@ func (p *requestsPage) matches(e LoggedRequest) bool {
 // requestPage is one request: its entry in the log, and its trace.
 type requestPage struct {
 	TraceID  string
-	Logged   *LoggedRequest // nil: it is not in the log of this process
-	Trace    *trace         // nil: it stored nothing
-	SitePath string         // of the pages about the subject's Site; "" if the Site is unknown
+	Logged   *requestlog.LoggedRequest // nil: it is not in the log of this process
+	Trace    *trace                    // nil: it stored nothing
+	SitePath string                    // of the pages about the subject's Site; "" if the Site is unknown
 }
 
 // trace is the data of GET /traces/{traceId}.
@@ -80,7 +81,7 @@ type traceEvent struct {
 // showRequest shows the request of a trace id, as the log and the trace know it.
 func (c *Console) showRequest(v *visit) error {
 	p := requestPage{TraceID: v.query("trace")}
-	if e, ok := c.Requests.find(v.principal.OrganisationID, p.TraceID); ok {
+	if e, ok := c.Requests.Find(v.principal.OrganisationID, p.TraceID); ok {
 		p.Logged = &e
 		if site := siteInPath.FindString(e.Target); site != "" {
 			p.SitePath = Path + "/sites/" + site
@@ -116,11 +117,7 @@ func isTraceID(text string) bool {
 	return err == nil
 }
 
-// Pretty indents a JSON body; another text stays as it is.
-func (b Body) Pretty() string {
-	return pretty(b.Text)
-}
-
+// pretty indents a JSON body; another text stays as it is.
 func pretty(text string) string {
 	var v json.RawMessage
 	if json.Unmarshal([]byte(text), &v) != nil {

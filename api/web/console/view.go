@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"partnerbilling/api/requestlog"
 	"partnerbilling/api/web"
 	"partnerbilling/models"
 )
@@ -114,7 +115,7 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"link":    web.WithQuery,
 	"spaced":  spaced,
 	"title":   title,
-	"short":   func(id any) string { return clip(fmt.Sprint(id), 8) + "…" },
+	"short":   func(id any) string { return requestlog.Clip(fmt.Sprint(id), 8) + "…" },
 	"traceOf": traceOf,
 	"tone":    tone,
 	"curl":    curl,
@@ -126,15 +127,15 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"contains":   slices.Contains[[]string],
 	"list":       func(items ...string) []string { return items },
 	"pretty":     pretty,
-	"message":    func(headers []Header, body Body) message { return message{headers, body} },
+	"message":    func(headers []requestlog.Header, body requestlog.Body) message { return message{headers, body} },
 	"statusTone": statusTone,
 	"png":        pngURL,
 }).ParseFS(files, "*.html"))
 
 // message is a request or an answer of the request log.
 type message struct {
-	Headers []Header
-	Body    Body
+	Headers []requestlog.Header
+	Body    requestlog.Body
 }
 
 // integer returns a count of a list as an int, 0 for nil.
@@ -267,7 +268,7 @@ func clipped(body string) string {
 	if len(body) <= maxShownBody {
 		return body
 	}
-	return clip(body, maxShownBody) + "…"
+	return requestlog.Clip(body, maxShownBody) + "…"
 }
 
 // quote quotes a text for a POSIX shell.

@@ -274,7 +274,7 @@ func (v *visit) receiverPage(status int, secret *newSecret, faults []fault) erro
 	if err != nil {
 		return err
 	}
-	deliveries := v.console.deliveries.latest(v.principal.OrganisationID)
+	deliveries := v.console.deliveries.Latest(v.principal.OrganisationID)
 	p := receiverPage{Address: address, Deliveries: deliveries, Secret: secret}
 	for _, e := range endpoints {
 		switch {
@@ -296,7 +296,7 @@ func (c *Console) changeReceiver(v *visit) error {
 	var err error
 	switch v.form("action") {
 	case "clear":
-		c.deliveries.clear(v.principal.OrganisationID)
+		c.deliveries.Clear(v.principal.OrganisationID)
 	case "test":
 		_, err = v.testEndpoint(defaultEndpoint)
 	case "use":

@@ -1,4 +1,4 @@
-package console
+package requestlog
 
 import (
 	"crypto/rand"
@@ -9,10 +9,10 @@ import (
 	"partnerbilling/models"
 )
 
-// recentRecords keeps the latest records of each organisation in memory. It bounds the records and
-// bytes of an organisation, and drops the oldest records above them. It also bounds the number of
+// Recent keeps the latest records of each organisation in memory. It bounds the records and bytes
+// of an organisation, and drops the oldest records above them. It also bounds the number of
 // organisations, and drops the least recently used one. It is safe for concurrent use.
-type recentRecords[T any] struct {
+type Recent[T any] struct {
 	maxRecords, maxBytes int
 	mu                   sync.Mutex
 	byOrganisation       *lru.Cache[models.OrganisationID, *records[T]]
@@ -34,17 +34,19 @@ type record[T any] struct {
 // recordOverhead is added to the size of each record's texts, in bytes.
 const recordOverhead = 512
 
-func newRecentRecords[T any](organisations, maxRecords, maxBytes int) *recentRecords[T] {
+// NewRecent returns an empty Recent with bounds: of organisations, and of the records and bytes of
+// each.
+func NewRecent[T any](organisations, maxRecords, maxBytes int) *Recent[T] {
 	byOrganisation, err := lru.New[models.OrganisationID, *records[T]](organisations)
 	if err != nil {
 		panic(err) // only for a size below 1
 	}
-	return &recentRecords[T]{maxRecords: maxRecords, maxBytes: maxBytes, byOrganisation: byOrganisation}
+	return &Recent[T]{maxRecords: maxRecords, maxBytes: maxBytes, byOrganisation: byOrganisation}
 }
 
-// add keeps a record whose texts have a size in bytes, and drops the oldest records that exceed the
+// Add keeps a record whose texts have a size in bytes, and drops the oldest records that exceed the
 // bounds.
-func (r *recentRecords[T]) add(organisation models.OrganisationID, value T, size int) {
+func (r *Recent[T]) Add(organisation models.OrganisationID, value T, size int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kept, ok := r.byOrganisation.Get(organisation)
@@ -65,8 +67,8 @@ func (r *recentRecords[T]) add(organisation models.OrganisationID, value T, size
 	kept.list = kept.list[drop:]
 }
 
-// latest returns the records of an organisation, newest first.
-func (r *recentRecords[T]) latest(organisation models.OrganisationID) (values []T) {
+// Latest returns the records of an organisation, newest first.
+func (r *Recent[T]) Latest(organisation models.OrganisationID) (values []T) {
 	r.read(organisation, func(kept *records[T]) {
 		values = make([]T, len(kept.list))
 		for i, each := range kept.list {
@@ -78,7 +80,7 @@ func (r *recentRecords[T]) latest(organisation models.OrganisationID) (values []
 
 // read calls a function with the records of an organisation, which may be empty. The lock is held
 // meanwhile.
-func (r *recentRecords[T]) read(organisation models.OrganisationID, do func(kept *records[T])) {
+func (r *Recent[T]) read(organisation models.OrganisationID, do func(kept *records[T])) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kept, ok := r.byOrganisation.Get(organisation)
@@ -97,8 +99,8 @@ func (r *records[T]) indexAfter(number int64) int {
 	return int(min(max(number-dropped, 0), int64(len(r.list))))
 }
 
-// clear drops the records of an organisation.
-func (r *recentRecords[T]) clear(organisation models.OrganisationID) {
+// Clear drops the records of an organisation.
+func (r *Recent[T]) Clear(organisation models.OrganisationID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.byOrganisation.Remove(organisation)

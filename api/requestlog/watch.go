@@ -1,4 +1,4 @@
-package console
+package requestlog
 
 import (
 	"sync"
@@ -21,16 +21,16 @@ type watch struct {
 	changed chan struct{} // closed and replaced when version rises
 }
 
-// RequestWatch notifies one event stream about new requests of an organisation. It is safe for
-// concurrent use.
-type RequestWatch struct {
+// Watch notifies one event stream about new requests of an organisation. It is safe for concurrent
+// use.
+type Watch struct {
 	watches      *watches
 	organisation models.OrganisationID
 	watch        *watch
 }
 
 // Watch begins to watch the requests of an organisation. Close must be called once.
-func (l *RequestLog) Watch(organisation models.OrganisationID) *RequestWatch {
+func (l *Log) Watch(organisation models.OrganisationID) *Watch {
 	s := &l.watches
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,19 +43,19 @@ func (l *RequestLog) Watch(organisation models.OrganisationID) *RequestWatch {
 		s.open[organisation] = w
 	}
 	w.streams++
-	return &RequestWatch{s, organisation, w}
+	return &Watch{s, organisation, w}
 }
 
 // Version returns a number above 0 that rises with each new request, and a channel that is closed
 // when it does.
-func (w *RequestWatch) Version() (version uint64, changed <-chan struct{}) {
+func (w *Watch) Version() (version uint64, changed <-chan struct{}) {
 	w.watches.mu.Lock()
 	defer w.watches.mu.Unlock()
 	return w.watch.version, w.watch.changed
 }
 
 // Close ends the watch.
-func (w *RequestWatch) Close() {
+func (w *Watch) Close() {
 	w.watches.mu.Lock()
 	defer w.watches.mu.Unlock()
 	if w.watch.streams--; w.watch.streams == 0 {

@@ -1,4 +1,4 @@
-package console
+package requestlog
 
 import (
 	"testing"
@@ -10,14 +10,14 @@ import (
 )
 
 // addRequests adds n requests, whose durations count them from a number.
-func addRequests(l *RequestLog, organisation models.OrganisationID, from, n int) {
+func addRequests(l *Log, organisation models.OrganisationID, from, n int) {
 	for i := range n {
 		l.Add(organisation, LoggedRequest{Method: "GET", Took: time.Duration(from + i), At: time.UnixMilli(int64(from + i))})
 	}
 }
 
 // readAll reads the requests after a position page by page, and returns their durations.
-func readAll(l *RequestLog, organisation models.OrganisationID, at Position) (took []int, end Position) {
+func readAll(l *Log, organisation models.OrganisationID, at Position) (took []int, end Position) {
 	for more := true; more; {
 		var found []Entry
 		found, at, more = l.After(organisation, at, 7, func(*LoggedRequest) bool { return true })
@@ -39,7 +39,7 @@ func numbers(from, to int) (all []int) {
 // on with its oldest one.
 func TestPositionOutlivesDroppedRequests(t *testing.T) {
 	t.Parallel()
-	l, a := NewRequestLog(), organisation()
+	l, a := New(), organisation()
 	addRequests(l, a, 1, 20)
 	took, at := readAll(l, a, Position{})
 	if diff := cmp.Diff(numbers(1, 21), took); diff != "" {
@@ -65,7 +65,7 @@ func TestPositionOutlivesDroppedRequests(t *testing.T) {
 // its time.
 func TestPositionOutlivesItsList(t *testing.T) {
 	t.Parallel()
-	l, a := NewRequestLog(), organisation()
+	l, a := New(), organisation()
 	addRequests(l, a, 1, 3)
 	_, at := readAll(l, a, Position{})
 	for range maxRequestOrgs {
@@ -83,7 +83,7 @@ func TestPositionOutlivesItsList(t *testing.T) {
 
 func TestParsePosition(t *testing.T) {
 	t.Parallel()
-	l, a := NewRequestLog(), organisation()
+	l, a := New(), organisation()
 	before := l.End(a, time.UnixMilli(5))
 	addRequests(l, a, 1, 1)
 	for _, p := range []Position{before, l.End(a, time.UnixMilli(5)), {"A", 999_999_999_999_999_999, 0}} {
@@ -96,7 +96,7 @@ func TestParsePosition(t *testing.T) {
 // A watch hears of the requests of its organisation alone, and leaves nothing behind.
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	l, a, b := NewRequestLog(), organisation(), organisation()
+	l, a, b := New(), organisation(), organisation()
 	first, second := l.Watch(a), l.Watch(a)
 	version, changed := first.Version()
 	addRequests(l, b, 1, 1)

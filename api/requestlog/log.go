@@ -1,4 +1,6 @@
-package console
+// Package requestlog keeps the latest API requests of a sandbox's organisations in memory, for the
+// console and GET /sandbox/requests.
+package requestlog
 
 import (
 	"regexp"
@@ -24,8 +26,8 @@ const (
 	// the log of a load test costs little.
 	loggedPerSecond = 50
 	loggedBurst     = 500
-	// LoggedBody is how much of a body is kept, in bytes.
-	LoggedBody = 8 << 10
+	// maxBody is how much of a body is kept, in bytes.
+	maxBody = 8 << 10
 )
 
 // LoggedRequest is an API request with its answer, as the request log keeps it.
@@ -56,28 +58,28 @@ type Body struct {
 }
 
 // Cut reports whether a part of the body is missing.
-func (b Body) Cut() bool { return b.Size > len(b.Text) && b.Size > LoggedBody }
+func (b Body) Cut() bool { return b.Size > len(b.Text) && b.Size > maxBody }
 
-// RequestLog keeps the latest API requests of this process in memory, in bounded space, without
-// secrets and tokens. It is safe for concurrent use. Latest of a nil log is empty.
-type RequestLog struct {
-	kept    *recentRecords[LoggedRequest]
+// Log keeps the latest API requests of this process in memory, in bounded space, without secrets
+// and tokens. It is safe for concurrent use. Latest of a nil log is empty.
+type Log struct {
+	kept    *Recent[LoggedRequest]
 	limits  *lru.Cache[models.OrganisationID, *rate.Limiter]
 	watches watches
 }
 
-// NewRequestLog returns an empty log.
-func NewRequestLog() *RequestLog {
+// New returns an empty log.
+func New() *Log {
 	limits, err := lru.New[models.OrganisationID, *rate.Limiter](maxRequestOrgs)
 	if err != nil {
 		panic(err) // only for a size below 1
 	}
-	return &RequestLog{kept: newRecentRecords[LoggedRequest](maxRequestOrgs, MaxRequests, maxRequestBytes), limits: limits}
+	return &Log{kept: NewRecent[LoggedRequest](maxRequestOrgs, MaxRequests, maxRequestBytes), limits: limits}
 }
 
 // Admits reports whether a request of an organisation is to be kept, and counts it. After a burst,
 // it leaves out the requests above loggedPerSecond.
-func (l *RequestLog) Admits(organisation models.OrganisationID, now time.Time) bool {
+func (l *Log) Admits(organisation models.OrganisationID, now time.Time) bool {
 	limit, ok := l.limits.Get(organisation)
 	if !ok {
 		limit = rate.NewLimiter(loggedPerSecond, loggedBurst)
@@ -88,7 +90,7 @@ func (l *RequestLog) Admits(organisation models.OrganisationID, now time.Time) b
 
 // Add keeps a request of an organisation, and notifies its watches. It redacts the target and the
 // headers; KeepBody has redacted the bodies.
-func (l *RequestLog) Add(organisation models.OrganisationID, e LoggedRequest) {
+func (l *Log) Add(organisation models.OrganisationID, e LoggedRequest) {
 	e.Target = redact(e.Target)
 	size := len(e.Target) + len(e.Route) + len(e.ErrorCode)
 	for _, headers := range [][]Header{e.RequestHeaders, e.ResponseHeaders} {
@@ -98,20 +100,20 @@ func (l *RequestLog) Add(organisation models.OrganisationID, e LoggedRequest) {
 		}
 	}
 	size += len(e.RequestBody.Text) + len(e.ResponseBody.Text)
-	l.kept.add(organisation, e, size)
+	l.kept.Add(organisation, e, size)
 	l.watches.notify(organisation)
 }
 
 // Latest returns the requests of an organisation, newest first.
-func (l *RequestLog) Latest(organisation models.OrganisationID) []LoggedRequest {
+func (l *Log) Latest(organisation models.OrganisationID) []LoggedRequest {
 	if l == nil {
 		return nil
 	}
-	return l.kept.latest(organisation)
+	return l.kept.Latest(organisation)
 }
 
-// find returns a request of the organisation by its trace id.
-func (l *RequestLog) find(organisation models.OrganisationID, trace string) (LoggedRequest, bool) {
+// Find returns a request of the organisation by its trace id.
+func (l *Log) Find(organisation models.OrganisationID, trace string) (LoggedRequest, bool) {
 	latest := l.Latest(organisation)
 	i := slices.IndexFunc(latest, func(e LoggedRequest) bool { return string(e.TraceID) == trace })
 	if i < 0 {
@@ -137,8 +139,8 @@ var loggedHeaders = func() map[string]string {
 	return names
 }()
 
-// maxLoggedHeader is how much of a header's value is kept, in bytes.
-const maxLoggedHeader = 512
+// MaxHeader is how much of a header's value is kept, in bytes.
+const MaxHeader = 512
 
 // AppendHeader adds a copy of a header, named in its canonical form, to the list if the log keeps
 // it.
@@ -147,18 +149,18 @@ func AppendHeader(list []Header, name, value []byte) []Header {
 	if !ok {
 		return list
 	}
-	return append(list, Header{kept, clip(string(value), maxLoggedHeader)})
+	return append(list, Header{kept, Clip(string(value), MaxHeader)})
 }
 
 // KeepBody returns a copy of the part of a body that is kept, without secrets.
 func KeepBody(body []byte) Body {
 	// Twice the length is searched first: redact would not recognise a secret that is cut off.
-	text := redact(clip(string(body[:min(len(body), 2*LoggedBody)]), 2*LoggedBody))
-	return Body{Text: clip(text, LoggedBody), Size: len(body)}
+	text := redact(Clip(string(body[:min(len(body), 2*maxBody)]), 2*maxBody))
+	return Body{Text: Clip(text, maxBody), Size: len(body)}
 }
 
-// clip returns at most n bytes of a text, as valid UTF-8 that ends with a whole character.
-func clip(text string, n int) string {
+// Clip returns at most n bytes of a text, as valid UTF-8 that ends with a whole character.
+func Clip(text string, n int) string {
 	if !utf8.ValidString(text) { // the check is cheap
 		text = strings.ToValidUTF8(text, "\uFFFD")
 	}

@@ -1,4 +1,4 @@
-package console
+package requestlog
 
 import (
 	"errors"
@@ -25,7 +25,7 @@ func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.list, p.num
 var positionPattern = regexp.MustCompile(`^([A-Z2-7]{0,32}):(0|[1-9][0-9]{0,17}):(0|[1-9][0-9]{0,17})$`)
 
 // ErrPosition reports a text that is not a position.
-var ErrPosition = errors.New("console: not a position in the request log")
+var ErrPosition = errors.New("requestlog: not a position in the request log")
 
 // ParsePosition parses a position as String writes it. It returns ErrPosition for any other text.
 func ParsePosition(text string) (Position, error) {
@@ -47,7 +47,7 @@ type Entry struct {
 }
 
 // End returns the position after the latest request of an organisation.
-func (l *RequestLog) End(organisation models.OrganisationID, now time.Time) (end Position) {
+func (l *Log) End(organisation models.OrganisationID, now time.Time) (end Position) {
 	l.kept.read(organisation, func(kept *records[LoggedRequest]) {
 		end = Position{kept.id, kept.added, models.MillisOf(now)}
 	})
@@ -56,7 +56,7 @@ func (l *RequestLog) End(organisation models.OrganisationID, now time.Time) (end
 
 // Newest returns up to limit requests of an organisation that match, newest first. end is the
 // position after the latest request.
-func (l *RequestLog) Newest(
+func (l *Log) Newest(
 	organisation models.OrganisationID, now time.Time, limit int, matches func(*LoggedRequest) bool,
 ) (found []LoggedRequest, end Position) {
 	l.kept.read(organisation, func(kept *records[LoggedRequest]) {
@@ -75,7 +75,7 @@ func (l *RequestLog) Newest(
 
 // After returns up to limit requests after a position that match, oldest first, and the position
 // from which to go on. more reports whether requests follow that After has not looked at.
-func (l *RequestLog) After(
+func (l *Log) After(
 	organisation models.OrganisationID, from Position, limit int, matches func(*LoggedRequest) bool,
 ) (found []Entry, next Position, more bool) {
 	next = from
