@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 )
 
 // Asset is a file that pages load. The path holds the content's digest, so that browsers may keep
@@ -86,6 +87,17 @@ func WithQuery(path string, fields ...any) string {
 type Tab struct {
 	Path, Label string
 	Current     bool
+}
+
+// TimeElement writes a point in time for people, by a layout in UTC, and for machines. It writes a
+// dash for the Unix epoch.
+func TimeElement(t time.Time, layout string) template.HTML {
+	if t.UnixMilli() == 0 {
+		return "–"
+	}
+	t = t.UTC()
+	return template.HTML(`<time datetime="` + t.Format("2006-01-02T15:04:05.000Z07:00") + //nolint:gosec // a time
+		`">` + t.Format(layout) + `</time>`)
 }
 
 // Plural writes a number with its noun: one for 1, many for others.

@@ -114,3 +114,15 @@ func TestPolicyAllowsStylesAndScript(t *testing.T) {
 		}
 	}
 }
+
+func TestTimeElement(t *testing.T) {
+	const layout = "2 Jan 2006 15:04:05"
+	at := time.Date(2026, 11, 5, 4, 4, 5, 678e6, time.FixedZone("", 3600))
+	if got := web.TimeElement(at, layout); got !=
+		`<time datetime="2026-11-05T03:04:05.678Z">5 Nov 2026 03:04:05</time>` {
+		t.Error(got)
+	}
+	if got := web.TimeElement(time.UnixMilli(0), layout); got != "–" {
+		t.Error(got)
+	}
+}

@@ -107,8 +107,10 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"stylePath":  func() string { return style.Path },
 	"scriptPath": func() string { return script.Path },
 	"money":      money,
-	"time":       timeElement,
-	"clock":      func(t time.Time) string { return t.UTC().Format("15:04:05.000") },
+	"time": func(at models.Millis) template.HTML {
+		return web.TimeElement(at.Time(), "2 Jan 2006 15:04:05")
+	},
+	"clock": func(t time.Time) string { return t.UTC().Format("15:04:05.000") },
 	"ms": func(d time.Duration) string {
 		return strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', 1, 64) + "\u00a0ms"
 	},
@@ -170,17 +172,6 @@ func money(a models.Amount, currency ...string) string {
 		return web.Money(int64(a), currency[0])
 	}
 	return web.Money(int64(a), siteCurrency)
-}
-
-// timeElement writes a point in time for people, in UTC, and for machines.
-func timeElement(m models.Millis) template.HTML {
-	if m == 0 {
-		return "–"
-	}
-	t := m.Time()
-	exact := t.Format("2006-01-02T15:04:05.000Z07:00")
-	return template.HTML(`<time datetime="` + exact + `">` + //nolint:gosec // digits
-		t.Format("2 Jan 2006 15:04:05") + `</time>`)
 }
 
 // spaced writes a value of an enum for people: "customerNotActive" as "customer not active".

@@ -35,11 +35,13 @@ func pageHeaders() http.Header {
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"stylePath": func() string { return style.Path },
 	"money":     func(a models.Amount, currency string) string { return web.Money(int64(a), currency) },
-	"time":      timeElement,
-	"age":       age,
-	"link":      web.WithQuery,
-	"plural":    web.Plural,
-	"tone":      tone,
+	"time": func(at models.Millis) template.HTML {
+		return web.TimeElement(at.Time(), "2006-01-02 15:04:05")
+	},
+	"age":    age,
+	"link":   web.WithQuery,
+	"plural": web.Plural,
+	"tone":   tone,
 	"tabOf": func(b *base, name, path, label string) web.Tab {
 		return web.Tab{Path: path, Label: label, Current: b.Tab == name}
 	},
@@ -112,16 +114,6 @@ func pairs(fields []string) (all []pair) {
 		all = append(all, pair{fields[i], fields[i+1]})
 	}
 	return all
-}
-
-// timeElement writes a point in time for people, in UTC, and for machines.
-func timeElement(at models.Millis) template.HTML {
-	if at == 0 {
-		return "–"
-	}
-	t := at.Time().UTC()
-	return template.HTML(`<time datetime="` + t.Format(time.RFC3339Nano) + `">` + //nolint:gosec // digits only
-		t.Format("2006-01-02 15:04:05") + `</time>`)
 }
 
 // age writes a duration with its two largest units.
