@@ -30,8 +30,6 @@ func (f fault) watch() time.Duration {
 	return 0
 }
 
-func (f fault) notifies() []string { return f.pages }
-
 // lasting are alerts that an operator ends, or that end with the run only.
 var lasting = []string{
 	"SvcLateTruth", "SvcRowsUnconfirmed", "SvcTransactionInDoubt", "SvcWebhooksGivenUp", "SvcReconciliationFinding",

@@ -38,6 +38,7 @@ type fleet struct {
 	processes map[string]*exec.Cmd
 	addresses map[string]string // of the processes
 	ops       map[string]string // addresses of their health and metrics
+	ports     ports
 
 	organisation, site string
 	basic              string // of the partner's client
@@ -59,7 +60,7 @@ func (f *fleet) start(ctx context.Context) (err error) {
 	if f.redis, err = local.Temp(ctx, local.Options{WithoutPostgres: true, Ephemeral: true}); err != nil {
 		return err
 	}
-	addresses, err := freeAddresses(2 * len(names))
+	addresses, err := f.ports.reserve(2 * len(names))
 	if err != nil {
 		return err
 	}
@@ -163,6 +164,7 @@ func (f *fleet) stop() {
 	if f.postgres != nil {
 		_ = f.postgres.Stop(ctx)
 	}
+	f.ports.release()
 }
 
 // targets returns the addresses of all metrics.

@@ -137,7 +137,7 @@ wait:
 		if err := observe(); err != nil {
 			return false, nil, err
 		}
-		if complete == nil && seen.hasAll(fault.fires) && m.notified.hasAll(fault.notifies()) {
+		if pages, _ := m.notified.seen(); complete == nil && seen.hasAll(fault.fires) && pages.hasAll(fault.pages) {
 			took = time.Since(began)
 			complete = time.After(fault.watch()) // for consequences
 		}
@@ -147,7 +147,8 @@ wait:
 			return false, nil, err
 		}
 	}
-	pages, tickets := m.notified.pages.names(), m.notified.tickets.names()
+	paged, ticketed := m.notified.seen()
+	pages, tickets := paged.names(), ticketed.names()
 	ok = complete != nil
 	switch {
 	case !ok:
@@ -167,5 +168,5 @@ wait:
 	show("paged", pages)
 	show("ticketed", tickets)
 	show("held back", held.names())
-	return ok, seen.names(), m.settle(ctx, before)
+	return ok, seen.names(), m.awaitCalm(ctx, before)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,6 +19,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"partnerbilling/deploy/local"
 )
 
 // set is a set of alert names.
@@ -45,13 +46,11 @@ func (n *notified) reset() {
 	n.pages, n.tickets = set{}, set{}
 }
 
-func (n *notified) hasAll(names []string) bool {
+// seen returns the alerts that were notified since the last reset.
+func (n *notified) seen() (pages, tickets set) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	all := set{}
-	all.add(n.pages)
-	all.add(n.tickets)
-	return all.hasAll(names)
+	return maps.Clone(n.pages), maps.Clone(n.tickets)
 }
 
 // ServeHTTP receives a notification.
@@ -84,6 +83,7 @@ type monitor struct {
 	speed      float64
 	fleet      *fleet
 	alerts     []string // names of all rules
+	ports      ports
 
 	notified                 notified
 	receiver                 *httptest.Server
@@ -94,7 +94,7 @@ type monitor struct {
 func (m *monitor) start(ctx context.Context) error {
 	m.notified.reset()
 	m.receiver = httptest.NewServer(&m.notified)
-	addresses, err := freeAddresses(3)
+	addresses, err := m.ports.reserve(2)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (m *monitor) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.settle(ctx, set{})
+	return m.awaitCalm(ctx, set{})
 }
 
 func (m *monitor) stop() {
@@ -132,6 +132,7 @@ func (m *monitor) stop() {
 	if m.receiver != nil {
 		m.receiver.Close()
 	}
+	m.ports.release()
 }
 
 func (m *monitor) path(name string) string { return filepath.Join(m.dir, name) }
@@ -279,9 +280,9 @@ func (m *monitor) inhibited(ctx context.Context) (set, error) {
 	return inhibited, nil
 }
 
-// settle waits until only the alerts in before and the lasting ones fire in five successive checks,
+// awaitCalm waits until only the alerts in before and the lasting ones fire in five successive checks,
 // for two minutes at most. The next fault ignores alerts that still fire.
-func (m *monitor) settle(ctx context.Context, before set) error {
+func (m *monitor) awaitCalm(ctx context.Context, before set) error {
 	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -350,15 +351,23 @@ func awaitURL(ctx context.Context, url string) error {
 	}
 }
 
-// freeAddresses returns addresses that nothing listens on.
-func freeAddresses(n int) (addresses []string, err error) {
+// ports are reserved ports.
+type ports []*local.Port
+
+// reserve reserves n more ports, and returns their addresses.
+func (p *ports) reserve(n int) (addresses []string, err error) {
 	for range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		port, err := local.ReservePort()
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = ln.Close() }()
-		addresses = append(addresses, ln.Addr().String())
+		*p, addresses = append(*p, port), append(addresses, port.Address())
 	}
 	return addresses, nil
+}
+
+func (p ports) release() {
+	for _, port := range p {
+		_ = port.Close()
+	}
 }
