@@ -12,12 +12,15 @@ import (
 
 // fault is one way in which things go wrong.
 type fault struct {
-	name       string
-	fires      []string // alerts that must fire
-	pages      []string // if set, exactly these must page while the fault lasts
-	begin, end func(context.Context, *fleet) error
-	longer     time.Duration // bounds the wait for the alerts, if above the usual bound
+	name   string
+	fires  []string // alerts that must fire
+	pages  []string // if set, exactly these must page while the fault lasts
+	begin  func(context.Context, *fleet) (end, error)
+	longer time.Duration // bounds the wait for the alerts, if above the usual bound
 }
+
+// end ends a fault. It is nil for a fault that ends by itself or lasts until the next.
+type end func(context.Context) error
 
 // within bounds the wait for the alerts.
 func (f fault) within() time.Duration { return max(f.longer, 90*time.Second) }
@@ -37,158 +40,153 @@ var lasting = []string{
 	"SvcAuditViolation", "SvcReplicaUnusable",
 }
 
-// undo ends the running fault, if its end is [ends].
-var undo func()
-
-func ends(context.Context, *fleet) error { undo(); return nil }
-
 var faults = []fault{
 	{
 		name: "Redis is killed", fires: []string{"SvcRedisUnreachable", "SvcCheckoutLate", "SvcDispatchStopped"},
 		pages: []string{"SvcRedisUnreachable"},
-		begin: func(_ context.Context, f *fleet) error { f.redis.Redis.Kill(); return nil },
-		end:   func(ctx context.Context, f *fleet) error { return f.redis.Redis.Start(ctx) },
+		begin: func(_ context.Context, f *fleet) (end, error) {
+			f.redis.Redis.Kill()
+			return f.redis.Redis.Start, nil
+		},
 	}, {
 		name: "Redis is full", fires: []string{"SvcRedisRefuses", "SvcCheckoutLate"},
 		pages: []string{"SvcRedisRefuses"},
-		begin: func(ctx context.Context, f *fleet) error { return f.setMemory(ctx, "1") },
-		end:   func(ctx context.Context, f *fleet) error { return f.setMemory(ctx, "0") },
+		begin: func(ctx context.Context, f *fleet) (end, error) {
+			return func(ctx context.Context) error { return f.setMemory(ctx, "0") }, f.setMemory(ctx, "1")
+		},
 	}, {
 		name: "Postgres is stopped", fires: []string{"SvcPostgresUnreachable", "SvcApiErrorsFast", "SvcWorkersAbsent"},
 		pages: []string{"SvcPostgresUnreachable"},
-		begin: func(ctx context.Context, f *fleet) error {
-			return f.postgres.Primary().Postgres.Stop(ctx, local.Immediate)
+		begin: func(ctx context.Context, f *fleet) (end, error) {
+			server := f.postgres.Primary().Postgres
+			return server.Start, server.Stop(ctx, local.Immediate)
 		},
-		end: func(ctx context.Context, f *fleet) error { return f.postgres.Primary().Postgres.Start(ctx) },
 	}, {
 		name: "a table is locked", fires: []string{"SvcApiSlow", "SvcApiBusy"},
-		begin: func(ctx context.Context, f *fleet) error {
-			end, err := f.open(ctx, "BEGIN; LOCK TABLE payment_intents IN ACCESS EXCLUSIVE MODE")
-			stop := flood(ctx, 20*time.Millisecond, func(ctx context.Context) { _ = f.pay(ctx) })
-			undo = func() { stop(); end() }
-			return err
+		begin: func(ctx context.Context, f *fleet) (end, error) {
+			unlock, err := f.open(ctx, "BEGIN; LOCK TABLE payment_intents IN ACCESS EXCLUSIVE MODE")
+			if err != nil {
+				return nil, err
+			}
+			stop := repeat(ctx, 20*time.Millisecond, func(ctx context.Context) { _ = f.pay(ctx) })
+			return func(ctx context.Context) error { return errors.Join(stop(ctx), unlock(ctx)) }, nil
 		},
-		end: ends,
 	}, {
 		name: "all workers end", fires: []string{"SvcWorkersAbsent"}, pages: []string{"SvcWorkersAbsent"},
-		begin: func(_ context.Context, f *fleet) error { f.kill("worker-1", "worker-2"); return nil },
-		end: func(_ context.Context, f *fleet) error {
-			return errors.Join(f.launch("worker-1"), f.launch("worker-2"))
+		begin: func(_ context.Context, f *fleet) (end, error) {
+			f.kill("worker-1", "worker-2")
+			return f.launchWorkers, nil
 		},
 	}, {
 		name: "the API ends", fires: []string{"SvcApiAbsent"}, pages: []string{"SvcApiAbsent"},
-		begin: func(_ context.Context, f *fleet) error { f.kill("api"); return nil },
-		end:   func(_ context.Context, f *fleet) error { return f.launch("api") },
+		begin: func(_ context.Context, f *fleet) (end, error) {
+			f.kill("api")
+			return func(context.Context) error { return f.launch("api") }, nil
+		},
 	}, {
 		name: "a worker crashes again and again", fires: []string{"SvcRestarting"},
-		begin: func(ctx context.Context, f *fleet) error {
+		begin: func(ctx context.Context, f *fleet) (end, error) {
 			for range 4 {
 				f.kill("worker-2")
 				if err := errors.Join(f.launch("worker-2"),
 					awaitURL(ctx, "http://"+f.ops["worker-2"]+"/readyz")); err != nil {
-					return err
+					return nil, err
 				}
 				<-time.After(2 * time.Second) // two scrapes
 			}
-			return nil
+			return nil, nil
 		},
 	}, {
 		name: "workers serve no sweeps, and some tasks wait", fires: []string{"SvcSweepsLate", "SvcDebitsLate"},
-		begin: func(_ context.Context, f *fleet) error {
+		begin: func(_ context.Context, f *fleet) (end, error) {
 			f.kill("worker-1", "worker-2")
-			return errors.Join(f.launch("worker-1", "checkout", "webhooks"),
+			restart := func(ctx context.Context) error {
+				f.kill("worker-1", "worker-2")
+				return f.launchWorkers(ctx)
+			}
+			return restart, errors.Join(f.launch("worker-1", "checkout", "webhooks"),
 				f.launch("worker-2", "checkout", "webhooks"))
-		},
-		end: func(_ context.Context, f *fleet) error {
-			f.kill("worker-1", "worker-2")
-			return errors.Join(f.launch("worker-1"), f.launch("worker-2"))
 		},
 	}, {
 		name: "the partner's endpoint answers 410", fires: []string{"SvcWebhooksGivenUp"},
-		begin: func(_ context.Context, f *fleet) error { f.answer.Store(http.StatusGone); return nil },
-		end:   func(_ context.Context, f *fleet) error { f.answer.Store(http.StatusNoContent); return nil },
+		begin: func(_ context.Context, f *fleet) (end, error) { return f.breakReceiver(http.StatusGone), nil },
 	}, {
 		name: "the partner's endpoint answers 500", fires: []string{"SvcWebhookEndpointsDown"}, longer: 5 * time.Minute,
-		begin: func(_ context.Context, f *fleet) error { f.answer.Store(http.StatusInternalServerError); return nil },
-		end:   func(_ context.Context, f *fleet) error { f.answer.Store(http.StatusNoContent); return nil },
+		begin: func(_ context.Context, f *fleet) (end, error) {
+			return f.breakReceiver(http.StatusInternalServerError), nil
+		},
 	}, {
 		name: "the rail hangs", fires: []string{"SvcRailUnavailable", "SvcTransactionInDoubt"},
-		begin:  func(_ context.Context, f *fleet) error { return f.signalRail(syscall.SIGSTOP) },
-		end:    func(_ context.Context, f *fleet) error { return f.signalRail(syscall.SIGCONT) },
+		begin: func(_ context.Context, f *fleet) (end, error) {
+			return func(context.Context) error { return f.signalRail(syscall.SIGCONT) }, f.signalRail(syscall.SIGSTOP)
+		},
 		longer: 3 * time.Minute,
 	}, {
 		name: "wrong tokens and secrets", fires: []string{"SvcUnauthorized", "SvcClientAuthenticationFailing"},
-		begin: func(ctx context.Context, f *fleet) error {
-			undo = flood(ctx, 100*time.Millisecond, func(ctx context.Context) {
+		begin: func(ctx context.Context, f *fleet) (end, error) {
+			return repeat(ctx, 100*time.Millisecond, func(ctx context.Context) {
 				f.get(ctx, "api", "/webhooks/endpoints", "Bearer nonsense")
 				wrong := &fleet{addresses: f.addresses, basic: "Basic Y2xpX3g6eA=="}
 				_ = wrong.authenticate(ctx)
-			})
-			return nil
+			}), nil
 		},
-		end: ends,
 	}, {
 		name: "a client exceeds its rate", fires: []string{"SvcRateLimited"},
-		begin: func(ctx context.Context, f *fleet) error {
-			undo = flood(ctx, 5*time.Millisecond, func(ctx context.Context) {
+		begin: func(ctx context.Context, f *fleet) (end, error) {
+			return repeat(ctx, 5*time.Millisecond, func(ctx context.Context) {
 				f.get(ctx, "api", "/webhooks/endpoints", f.bearer())
-			})
-			return nil
+			}), nil
 		},
-		end: ends,
 	}, {
 		name: "an operator's password is guessed", fires: []string{"SvcOperatorLoginsRefused"},
-		begin: func(ctx context.Context, f *fleet) error {
-			undo = flood(ctx, 50*time.Millisecond, func(ctx context.Context) {
+		begin: func(ctx context.Context, f *fleet) (end, error) {
+			return repeat(ctx, 50*time.Millisecond, func(ctx context.Context) {
 				f.get(ctx, "dashboard", "/ops/queues", "Basic b3BlcmF0b3I6Z3Vlc3M=")
-			})
-			return nil
+			}), nil
 		},
-		end: ends,
 	}, {
 		name: "a transaction stays open", fires: []string{"SvcTransactionOld"},
-		begin: func(ctx context.Context, f *fleet) (err error) {
-			undo, err = f.open(ctx, "BEGIN; SELECT 1")
-			return err
-		},
-		end: ends,
+		begin: func(ctx context.Context, f *fleet) (end, error) { return f.open(ctx, "BEGIN; SELECT 1") },
 	}, {
 		name: "a debit is on the rail that the ledger does not know", fires: []string{"SvcReconciliationFinding"},
-		begin: func(ctx context.Context, f *fleet) error { return f.plantDebit(ctx) }, longer: 5 * time.Minute,
+		begin:  func(ctx context.Context, f *fleet) (end, error) { return nil, f.plantDebit(ctx) },
+		longer: 5 * time.Minute,
 	}, {
 		name: "a standby falls behind", fires: []string{"SvcReplicationBehind", "SvcReplicaUnusable"},
-		begin: func(ctx context.Context, f *fleet) error {
-			return errors.Join(onServer(ctx, f.postgres.Standby().DatabaseURL, "SELECT pg_wal_replay_pause()"),
+		begin: func(ctx context.Context, f *fleet) (end, error) {
+			standby := f.postgres.Standby().DatabaseURL
+			resume := func(ctx context.Context) error { return onServer(ctx, standby, "SELECT pg_wal_replay_resume()") }
+			return resume, errors.Join(onServer(ctx, standby, "SELECT pg_wal_replay_pause()"),
 				f.sql(ctx, "CREATE TABLE much AS SELECT g, repeat('x', 100) FROM generate_series(1, 50000) g;"+
 					" DROP TABLE much"))
 		},
-		end: func(ctx context.Context, f *fleet) error {
-			return onServer(ctx, f.postgres.Standby().DatabaseURL, "SELECT pg_wal_replay_resume()")
-		},
 	}, {
 		name: "a standby is lost", fires: []string{"SvcStandbyLost"},
-		begin: func(_ context.Context, f *fleet) error { f.postgres.Standby().Postgres.KillAll(); return nil },
+		begin: func(_ context.Context, f *fleet) (end, error) {
+			f.postgres.Standby().Postgres.KillAll()
+			return nil, nil
+		},
 	}, {
 		name: "the rail hangs all day", fires: []string{"SvcBatchDeadlineNear", "SvcReconciliationBehind"},
-		begin: func(ctx context.Context, f *fleet) error {
-			return errors.Join(f.signalRail(syscall.SIGSTOP), f.submit(ctx, "ada", 5),
+		begin: func(ctx context.Context, f *fleet) (end, error) {
+			return nil, errors.Join(f.signalRail(syscall.SIGSTOP), f.submit(ctx, "ada", 5),
 				f.moveClock(ctx, 21*time.Hour))
 		},
 	}, {
 		name: "the day ends, and the rail answers afterwards", fires: []string{"SvcRowsUnconfirmed", "SvcLateTruth"},
-		begin: func(ctx context.Context, f *fleet) error {
+		begin: func(ctx context.Context, f *fleet) (end, error) {
 			if err := f.moveClock(ctx, 4*time.Hour); err != nil {
-				return err
+				return nil, err
 			}
 			<-time.After(20 * time.Second) // the deadline passes, and rows end as unconfirmed
-			return f.signalRail(syscall.SIGCONT)
+			return nil, f.signalRail(syscall.SIGCONT)
 		},
 		longer: 4 * time.Minute,
 	}, {
 		name: "no worker closes batches or audits", fires: []string{"SvcBatchPastDeadline", "SvcAuditBehind"},
-		begin: func(ctx context.Context, f *fleet) error {
+		begin: func(ctx context.Context, f *fleet) (end, error) {
 			f.kill("worker-1", "worker-2")
-			return errors.Join(f.submit(ctx, "ada", 5), f.moveClock(ctx, 8*24*time.Hour),
+			return nil, errors.Join(f.submit(ctx, "ada", 5), f.moveClock(ctx, 8*24*time.Hour),
 				f.launch("worker-1", "webhooks"))
 		},
 	},

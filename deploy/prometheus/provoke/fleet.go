@@ -191,8 +191,8 @@ func onServer(ctx context.Context, dsn, statement string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// open runs a statement in a new session, which stays open until end is called.
-func (f *fleet) open(ctx context.Context, statement string) (end func(), err error) {
+// open runs a statement in a new session, which stays open until the returned function is called.
+func (f *fleet) open(ctx context.Context, statement string) (end, error) {
 	conn, err := pgx.Connect(ctx, f.postgres.Primary().DatabaseURL)
 	if err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func (f *fleet) open(ctx context.Context, statement string) (end func(), err err
 	if _, err := conn.Exec(ctx, statement); err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))
 	}
-	return func() { _ = conn.Close(context.WithoutCancel(ctx)) }, nil
+	return conn.Close, nil
 }
 
 // addPartner adds an organisation with a Site, a client, a customer and a webhook endpoint.
@@ -341,9 +341,9 @@ func (f *fleet) load(ctx context.Context) {
 	}
 }
 
-// flood calls do at every interval, also while earlier calls run, until the returned function is
+// repeat calls do at every interval, also while earlier calls run, until the returned function is
 // called.
-func flood(ctx context.Context, interval time.Duration, do func(context.Context)) (end func()) {
+func repeat(ctx context.Context, interval time.Duration, do func(context.Context)) end {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -358,5 +358,9 @@ func flood(ctx context.Context, interval time.Duration, do func(context.Context)
 			}
 		}
 	})
-	return func() { cancel(); running.Wait() }
+	return func(context.Context) error {
+		cancel()
+		running.Wait()
+		return nil
+	}
 }

@@ -96,7 +96,8 @@ func (m *monitor) provoke(ctx context.Context, fault fault) (ok bool, fired []st
 	}
 	m.notified.reset()
 	began := time.Now()
-	if err := fault.begin(ctx, m.fleet); err != nil {
+	end, err := fault.begin(ctx, m.fleet)
+	if err != nil {
 		return false, nil, err
 	}
 	seen, held := set{}, set{}
@@ -142,8 +143,8 @@ wait:
 			complete = time.After(fault.watch()) // for consequences
 		}
 	}
-	if fault.end != nil {
-		if err := fault.end(ctx, m.fleet); err != nil {
+	if end != nil {
+		if err := end(ctx); err != nil {
 			return false, nil, err
 		}
 	}

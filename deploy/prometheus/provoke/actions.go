@@ -33,6 +33,20 @@ func (f *fleet) get(ctx context.Context, process, path, authorization string) {
 	}
 }
 
+// breakReceiver makes the partner's endpoint answer with the status until end.
+func (f *fleet) breakReceiver(status int64) end {
+	f.answer.Store(status)
+	return func(context.Context) error {
+		f.answer.Store(http.StatusNoContent)
+		return nil
+	}
+}
+
+// launchWorkers starts both workers.
+func (f *fleet) launchWorkers(context.Context) error {
+	return errors.Join(f.launch("worker-1"), f.launch("worker-2"))
+}
+
 // moveClock advances the service's clock, as a request to the sandbox's clock does.
 func (f *fleet) moveClock(ctx context.Context, by time.Duration) error {
 	return f.sql(ctx, fmt.Sprintf("UPDATE service_clock SET offset_ms = offset_ms + %d", by.Milliseconds()))
