@@ -33,7 +33,8 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	queue.LogRedis(slog.New(slog.DiscardHandler)) // servers start, and some scenarios break Redis on purpose
 	root := &cobra.Command{
-		Use: "loadgen", Short: "Drive a running service and measure it", SilenceUsage: true, SilenceErrors: true,
+		Use: "loadgen", Short: "Drive the service and measure it, mostly on private servers",
+		SilenceUsage: true, SilenceErrors: true,
 	}
 	var profile string
 	root.PersistentFlags().StringVar(&profile, "cpuprofile", "", "write a CPU profile of this process")
