@@ -67,7 +67,7 @@ type books struct {
 
 // readBooks reads the list of the gateway and the ledger of the service.
 func (f *haFleet) readBooks(ctx context.Context) (*books, error) {
-	if _, err := f.rail.SandboxDebits(ctx, "", 1); err != nil { // decides the undecided debits
+	if _, err := f.railStore.SandboxDebits(ctx, "", 1); err != nil { // decides the undecided debits
 		return nil, err
 	}
 	var debits []railDebit
@@ -75,8 +75,8 @@ func (f *haFleet) readBooks(ctx context.Context) (*books, error) {
 	var entries []ledgerEntry
 	const succeeded = "SELECT key, agreement_id, amount FROM sandbox_debits WHERE status = 'succeeded'"
 	err := errors.Join(
-		f.rail.DB().NewRaw(succeeded).Scan(ctx, &debits),
-		f.rail.DB().NewRaw("SELECT count(*) FROM sandbox_debits WHERE status = 'undecided'").Scan(ctx, &undecided),
+		f.railStore.DB().NewRaw(succeeded).Scan(ctx, &debits),
+		f.railStore.DB().NewRaw("SELECT count(*) FROM sandbox_debits WHERE status = 'undecided'").Scan(ctx, &undecided),
 		f.store.DB().NewRaw("SELECT rail_key, amount FROM ledger_entries").Scan(ctx, &entries),
 	)
 	b := &books{debits: map[int64][]railDebit{}, ledger: map[string]int64{}, known: map[int64]bool{}}

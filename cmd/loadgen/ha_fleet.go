@@ -27,19 +27,19 @@ type haFleet struct {
 	losses *lossHistory
 	pace   *haPace
 
-	deployed  *haDeployment // in place of pair and cache; may be nil
-	pair      *local.Pair
-	durable   bool           // the pair writes to the disk, and keeps commits if the machine fails
-	proxy     *wire.Wire     // to the primary; may be nil
-	gateway   *local.Servers // database of the rail
-	cache     *local.Servers // nil if the masters of a Redis deployment fail
-	sentinels *local.SentinelGroup
-	cluster   *local.RedisCluster
-	receiver  *haReceiver   // nil without webhooks
-	store     *models.Store // on the pair
-	rail      *models.Store // on the database of the rail
-	apiPort   *local.Port
-	railPort  *local.Port
+	deployed    *haDeployment // in place of pair and cache; may be nil
+	pair        *local.Pair
+	durable     bool           // the pair writes to the disk, and keeps commits if the machine fails
+	proxy       *wire.Wire     // to the primary; may be nil
+	railServers *local.Servers // database of the rail
+	cache       *local.Servers // nil if the masters of a Redis deployment fail
+	sentinels   *local.SentinelGroup
+	cluster     *local.RedisCluster
+	receiver    *haReceiver   // nil without webhooks
+	store       *models.Store // on the pair
+	railStore   *models.Store // on the database of the rail
+	apiPort     *local.Port
+	railPort    *local.Port
 
 	members   map[string]*member
 	running   *errgroup.Group
@@ -88,10 +88,10 @@ func (f *haFleet) openServers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if f.gateway, err = local.Temp(ctx, local.Options{WithoutRedis: true, Ephemeral: true}); err != nil {
+	if f.railServers, err = local.Temp(ctx, local.Options{WithoutRedis: true, Ephemeral: true}); err != nil {
 		return err
 	}
-	if f.rail, err = openStore(ctx, f.gateway.DatabaseURL, 0); err != nil {
+	if f.railStore, err = openStore(ctx, f.railServers.DatabaseURL, 0); err != nil {
 		return err
 	}
 	if f.apiPort, err = local.ReservePort(); err != nil {
@@ -231,7 +231,7 @@ func (f *haFleet) signUp(ctx context.Context, site models.Site) ([]*haCustomer, 
 			}
 			behaviour, _ := chaosBehaviour(i)
 			customers[i] = &haCustomer{reference: fmt.Sprint(i), agreement: link.ID.String(), behaviour: behaviour}
-			if err := f.rail.OpenSandboxAccount(ctx, customers[i].agreement, behaviour); err != nil {
+			if err := f.railStore.OpenSandboxAccount(ctx, customers[i].agreement, behaviour); err != nil {
 				return err
 			}
 			party := models.Party{CustomerID: link.ID.String(), AgreementID: link.ID.String()}
@@ -268,7 +268,8 @@ func (f *haFleet) startGateway() context.Context {
 	}
 	servers := f.serversEnv()
 	railEnv := slices.Concat(f.env, servers, []string{ // the last value of a variable counts
-		"SVC_DATABASE_URL=" + f.gateway.DatabaseURL, "SVC_DATABASE_POOLER=off", "SVC_LISTEN=" + f.railPort.Address(),
+		"SVC_DATABASE_URL=" + f.railServers.DatabaseURL, "SVC_DATABASE_POOLER=off",
+		"SVC_LISTEN=" + f.railPort.Address(),
 	})
 	f.env = append(append(f.env, servers...), "SVC_RAIL=http", "SVC_RAIL_URL=http://"+f.railPort.Address())
 	ctx, end := context.WithCancel(context.Background()) // ended by close
@@ -316,7 +317,7 @@ func (f *haFleet) close() error {
 	if f.running != nil {
 		errs = append(errs, f.running.Wait())
 	}
-	for _, store := range []*models.Store{f.store, f.rail} {
+	for _, store := range []*models.Store{f.store, f.railStore} {
 		if store != nil {
 			errs = append(errs, store.Close())
 		}
@@ -331,7 +332,7 @@ func (f *haFleet) close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for _, servers := range []*local.Servers{f.cache, f.gateway} {
+	for _, servers := range []*local.Servers{f.cache, f.railServers} {
 		if servers != nil {
 			errs = append(errs, servers.Stop(ctx))
 		}

@@ -187,7 +187,7 @@ func (f *haFleet) signUpProbe(ctx context.Context, site models.SiteID) error {
 	}
 	party := models.Party{CustomerID: link.ID.String(), AgreementID: link.ID.String()}
 	_, err = f.store.CompleteLink(ctx, link.ID, party)
-	return errors.Join(err, f.rail.OpenSandboxAccount(ctx, link.ID.String(), models.BehaviourPays))
+	return errors.Join(err, f.railStore.OpenSandboxAccount(ctx, link.ID.String(), models.BehaviourPays))
 }
 
 // submitProbe submits a batch of one row and returns its reference.

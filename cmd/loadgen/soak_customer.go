@@ -49,7 +49,7 @@ func (s *soakSite) signUpInvitee(ctx context.Context) error {
 		reference: invitee.reference, agreement: fmt.Sprintf("agreement %s %s", s.site, invitee.reference),
 		behaviour: models.BehaviourPays,
 	}
-	if err := s.fleet.rail.OpenSandboxAccount(ctx, c.agreement, c.behaviour); err != nil {
+	if err := s.fleet.railStore.OpenSandboxAccount(ctx, c.agreement, c.behaviour); err != nil {
 		return err
 	}
 	ctx = withKind(ctx, "sign up")
