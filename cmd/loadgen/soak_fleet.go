@@ -19,24 +19,24 @@ type soakFleet struct {
 	*haFleet
 	recorder *soakRecorder
 	random   *rand.Rand
-	workers  []*soakReplica
-	ending   *soakReplica // the API that is being replaced
+	workers  []*soakProcess
+	ending   *soakProcess // the API that is being replaced
 
 	mu     sync.Mutex
-	apis   []*soakReplica
-	routed []*soakReplica // APIs that new connections reach
+	apis   []*soakProcess
+	routed []*soakProcess // APIs that new connections reach
 	dialed int
 }
 
-// soakReplica is a process of the fleet.
-type soakReplica struct {
+// soakProcess is a process of the fleet.
+type soakProcess struct {
 	*process
 	command string
 	base    string // URL
 }
 
 const (
-	soakReplicas = 2 // APIs, and workers
+	soakProcesses = 2 // number of APIs, and of workers
 	// preStop is the time between the decision to end a pod and its SIGTERM: see
 	// deploy/kubernetes/api.yaml.
 	preStop = 5 * time.Second
@@ -56,7 +56,7 @@ func newSoakFleet(svc string, seed uint64) *soakFleet {
 	return f
 }
 
-// open starts the servers, the gateway and the replicas, and creates the partners.
+// open starts the servers, the gateway, the APIs and the workers, and creates the partners.
 func (f *soakFleet) open(ctx context.Context) error {
 	f.prepare()
 	for _, step := range []func(context.Context) error{f.openServers, f.seed} {
@@ -65,7 +65,7 @@ func (f *soakFleet) open(ctx context.Context) error {
 		}
 	}
 	f.startGateway()
-	for range soakReplicas {
+	for range soakProcesses {
 		api, err := f.start(ctx, "api")
 		if err != nil {
 			return err
@@ -81,8 +81,8 @@ func (f *soakFleet) open(ctx context.Context) error {
 	return f.pair.Synchronous(ctx)
 }
 
-// start starts a replica that runs a svc command, and waits until it is ready.
-func (f *soakFleet) start(ctx context.Context, command string) (*soakReplica, error) {
+// start starts a process that runs a svc command, and waits until it is ready.
+func (f *soakFleet) start(ctx context.Context, command string) (*soakProcess, error) {
 	env := f.apiEnv("127.0.0.1:0")
 	p, base, err := listening(launch("svc", f.svc, env, command))
 	if err != nil {
@@ -91,11 +91,11 @@ func (f *soakFleet) start(ctx context.Context, command string) (*soakReplica, er
 	if err := awaitReady(ctx, base); err != nil {
 		return nil, errors.Join(err, p.kill(), p.stderrTail())
 	}
-	return &soakReplica{p, command, base}, nil
+	return &soakProcess{p, command, base}, nil
 }
 
 // route makes new connections reach these APIs.
-func (f *soakFleet) route(apis ...*soakReplica) {
+func (f *soakFleet) route(apis ...*soakProcess) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.routed = slices.Clone(apis)
@@ -130,7 +130,7 @@ func (f *soakFleet) restart(ctx context.Context) error {
 		if err := wait(ctx, preStop-known); err != nil {
 			return err
 		}
-		f.endReplica(old)
+		f.endProcess(old)
 		f.ending = nil
 	}
 	for i, old := range f.workers {
@@ -139,25 +139,25 @@ func (f *soakFleet) restart(ctx context.Context) error {
 			return fmt.Errorf("replace a worker: %w", err)
 		}
 		f.workers[i] = worker
-		f.endReplica(old)
+		f.endProcess(old)
 	}
 	return nil
 }
 
-// endReplica asks a replica to end. Another end than a graceful one is a breach.
-func (f *soakFleet) endReplica(replica *soakReplica) {
-	if err := replica.terminate(); err != nil {
+// endProcess asks a process to end. Another end than a graceful one is a breach.
+func (f *soakFleet) endProcess(p *soakProcess) {
+	if err := p.terminate(); err != nil {
 		f.recorder.breach("a process did not end gracefully", "%v", err)
 	}
-	f.checkLog(replica)
+	f.checkLog(p)
 }
 
-// checkLog records a breach if a replica has reported a bug.
-func (f *soakFleet) checkLog(replica *soakReplica) {
-	text := replica.stderr.String()
+// checkLog records a breach if a process has reported a bug.
+func (f *soakFleet) checkLog(p *soakProcess) {
+	text := p.stderr.String()
 	for _, marker := range fatalMarkers {
 		if strings.Contains(text, marker) {
-			f.recorder.breach("a process reported a bug", "%s: %s", replica.name, text)
+			f.recorder.breach("a process reported a bug", "%s: %s", p.name, text)
 			return
 		}
 	}
@@ -173,23 +173,23 @@ func (f *soakFleet) awaitAPIs(ctx context.Context) error {
 	return nil
 }
 
-// stop ends all replicas gracefully.
+// stop ends all APIs and workers gracefully.
 func (f *soakFleet) stop() {
-	for _, replica := range slices.Concat(f.apis, f.workers) {
-		f.endReplica(replica)
+	for _, p := range slices.Concat(f.apis, f.workers) {
+		f.endProcess(p)
 	}
 	f.apis, f.workers = nil, nil
 }
 
-// close kills the replicas that run, and stops the servers.
+// close kills the processes that run, and stops the servers.
 func (f *soakFleet) close() error {
 	var errs []error
 	running := slices.Concat(f.apis, f.workers)
 	if f.ending != nil {
 		running = append(running, f.ending)
 	}
-	for _, replica := range running {
-		errs = append(errs, replica.kill())
+	for _, p := range running {
+		errs = append(errs, p.kill())
 	}
 	return errors.Join(append(errs, f.haFleet.close())...)
 }
