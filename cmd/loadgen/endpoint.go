@@ -151,9 +151,9 @@ func (e *endpoint) others(ctx context.Context, to latencySeries, flood *series) 
 // commitToOthers commits events for the other endpoints in rotation, and measures those after the
 // warm-up.
 func (e *endpoint) commitToOthers(ctx context.Context) error {
-	warm := int(e.warmUp.Seconds() * float64(e.rate))
-	all := warm + int(e.measured.Seconds()*float64(e.rate))
-	return steadily(ctx, e.rate, all, func(ctx context.Context, n int) error {
+	warm := callsIn(e.warmUp, float64(e.rate))
+	all := warm + callsIn(e.measured, float64(e.rate))
+	return pace(ctx, float64(e.rate), all, func(ctx context.Context, n int, _ time.Time) error {
 		return e.insert(ctx, 1+n%(e.endpoints-1), n >= warm)
 	})
 }

@@ -147,13 +147,16 @@ func (h *hostile) measure(ctx context.Context, to *attackSeries) error {
 // requests that succeeded.
 func (h *hostile) latency(ctx context.Context) (p99, answered float64, err error) {
 	var l timings
-	sent := h.rate * h.measured.Seconds()
-	err = pace(ctx, h.rate, h.measured, func(_ int, due time.Time) { l.add(due, h.partner.do(h.victim)) })
+	sent := callsIn(h.measured, h.rate)
+	err = pace(ctx, h.rate, sent, func(_ context.Context, _ int, due time.Time) error {
+		l.add(due, h.partner.do(h.victim))
+		return nil
+	})
 	sorted := l.sorted()
 	if len(sorted) == 0 {
 		return 0, 0, errors.Join(err, l.failure())
 	}
-	return quantile(sorted, 0.99), float64(len(sorted)) / float64(int(sent)), err
+	return quantile(sorted, 0.99), float64(len(sorted)) / float64(sent), err
 }
 
 // awaitCalm waits until the API has closed the attackers' connections, all but a few.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"sync"
@@ -84,8 +85,9 @@ func flood(ctx context.Context, perSecond float64, next func(n int) *call) error
 	c.http.Dial = opened.dial
 	stop := context.AfterFunc(ctx, opened.closeAll)
 	defer stop()
-	err := pace(ctx, perSecond, time.Hour, func(n int, _ time.Time) {
+	err := pace(ctx, perSecond, math.MaxInt, func(_ context.Context, n int, _ time.Time) error {
 		_ = c.send(next(n), func(int, []byte) error { return nil })
+		return nil
 	})
 	if errors.Is(err, ctx.Err()) {
 		return nil

@@ -224,26 +224,9 @@ func (c *loadClient) openLoop(
 	ctx context.Context, rate float64, duration time.Duration, call *call,
 ) ([]time.Duration, error) {
 	var l timings
-	err := pace(ctx, rate, duration, func(_ int, due time.Time) { l.add(due, c.do(call)) })
+	err := pace(ctx, rate, callsIn(duration, rate), func(_ context.Context, _ int, due time.Time) error {
+		l.add(due, c.do(call))
+		return nil
+	})
 	return l.sorted(), errors.Join(err, l.failure())
-}
-
-// pace calls do at a rate per second for the duration, each in a goroutine of its own when it is
-// due, and waits for all.
-func pace(ctx context.Context, rate float64, duration time.Duration, do func(n int, due time.Time)) error {
-	var group sync.WaitGroup
-	defer group.Wait()
-	began, timer := time.Now(), time.NewTimer(0)
-	defer timer.Stop()
-	for n := range int(rate * duration.Seconds()) {
-		due := began.Add(time.Duration(float64(n) / rate * float64(time.Second)))
-		timer.Reset(time.Until(due))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		group.Go(func() { do(n, due) })
-	}
-	return nil
 }

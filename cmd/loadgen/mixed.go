@@ -127,12 +127,13 @@ func (m *mixed) measure(ctx context.Context, kinds []*mixedKind, all *distributi
 	}
 	c, byKind, together := m.measuringClient(openConns), make([]timings, len(kinds)), timings{}
 	used := cpuTime(m.api.cmd.Process.Pid)
-	err := pace(ctx, m.rate, m.measured, func(n int, due time.Time) {
+	err := pace(ctx, m.rate, callsIn(m.measured, m.rate), func(_ context.Context, n int, due time.Time) error {
 		k := schedule[n*7%len(schedule)] // 7 and 20 are coprime, so that the kinds are mixed
 		p := &m.callers[n%len(m.callers)]
 		err := c.do(kinds[k].call(p, n))
 		byKind[k].add(due, err)
 		together.add(due, err)
+		return nil
 	})
 	used = cpuTime(m.api.cmd.Process.Pid) - used
 	for k := range kinds {

@@ -184,7 +184,7 @@ func (o *overload) flood(ctx context.Context, rate float64) (*floodResults, erro
 	if err := newLoadClient(1).do(&call{url: "http://" + o.address + "/livez", want: http.StatusOK}); err != nil {
 		return nil, err
 	}
-	err := pace(ctx, rate, o.measured, func(_ int, due time.Time) {
+	err := pace(ctx, rate, callsIn(o.measured, rate), func(_ context.Context, _ int, due time.Time) error {
 		var created models.PaymentIntentID
 		var answered int
 		lag := time.Since(due)
@@ -196,6 +196,7 @@ func (o *overload) flood(ctx context.Context, rate float64) (*floodResults, erro
 			return nil
 		})
 		l.add(answered, created, lag, time.Since(due), err)
+		return nil
 	})
 	return l, err
 }
@@ -239,7 +240,8 @@ func (o *overload) probe(ctx context.Context, to *distribution, probes *[]probe)
 	c, began := newLoadClient(openConns), time.Now()
 	var mu sync.Mutex
 	var l timings
-	err := pace(ctx, probeRate, max(o.calm, 2*time.Second), func(_ int, due time.Time) {
+	n := callsIn(max(o.calm, 2*time.Second), probeRate)
+	err := pace(ctx, probeRate, n, func(_ context.Context, _ int, due time.Time) error {
 		err := c.do(o.nextCall())
 		took := time.Since(due)
 		if err != nil {
@@ -249,6 +251,7 @@ func (o *overload) probe(ctx context.Context, to *distribution, probes *[]probe)
 		mu.Lock()
 		defer mu.Unlock()
 		*probes = append(*probes, probe{due.Sub(began), took})
+		return nil
 	})
 	to.add(l.sorted())
 	return err

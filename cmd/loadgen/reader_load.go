@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -37,7 +39,7 @@ func (r *reader) startLoad(ctx context.Context, w *worker) *runningLoad {
 			return
 		}
 		load.group.Go(func() error {
-			return steadily(ctx, rate, math.MaxInt, func(ctx context.Context, n int) error {
+			err := pace(ctx, float64(rate), math.MaxInt, func(ctx context.Context, n int, _ time.Time) error {
 				// A call that has begun is completed.
 				tasks, err := do(context.WithoutCancel(ctx), n, r.sites[n%len(r.sites)])
 				if r.isTold(n) {
@@ -45,6 +47,10 @@ func (r *reader) startLoad(ctx context.Context, w *worker) *runningLoad {
 				}
 				return err
 			})
+			if errors.Is(err, context.Canceled) {
+				return nil
+			}
+			return err
 		})
 	}
 	begin(r.load.batches, func(ctx context.Context, n int, site models.Site) ([]models.TaskID, error) {

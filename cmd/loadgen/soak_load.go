@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -111,7 +112,10 @@ func (s *soak) runLoad(ctx context.Context, rate float64) error {
 	defer end()
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		err := pace(load, rate, 100*s.duration, func(int, time.Time) { s.load.next(ctx) })
+		err := pace(load, rate, math.MaxInt, func(context.Context, int, time.Time) error {
+			s.load.next(ctx)
+			return nil
+		})
 		if errors.Is(err, context.Canceled) && ctx.Err() == nil {
 			return nil
 		}

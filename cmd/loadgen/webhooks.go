@@ -214,31 +214,12 @@ func quantile(sorted []time.Duration, q float64) float64 {
 // commitToAll commits events for all endpoints in rotation, and measures those after the warm-up
 // whose endpoints never hang.
 func (h *webhooks) commitToAll(ctx context.Context, rate int) error {
-	warm := int(h.warmUp.Seconds() * float64(rate))
-	all := warm + int(h.measured.Seconds()*float64(rate))
-	return steadily(ctx, rate, all, func(ctx context.Context, n int) error {
+	warm := callsIn(h.warmUp, float64(rate))
+	all := warm + callsIn(h.measured, float64(rate))
+	return pace(ctx, float64(rate), all, func(ctx context.Context, n int, _ time.Time) error {
 		endpoint := n % h.endpoints
 		return h.insert(ctx, endpoint, n >= warm && !hangs(endpoint))
 	})
-}
-
-// steadily calls do n times at the rate per second, until an error or the end of ctx. A late call
-// does not delay the next ones.
-func steadily(ctx context.Context, rate, n int, do func(ctx context.Context, n int) error) error {
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(64)
-	began, timer := time.Now(), time.NewTimer(0)
-	defer timer.Stop()
-	for i := range n {
-		select {
-		case <-timer.C:
-		case <-groupCtx.Done():
-			return group.Wait()
-		}
-		group.Go(func() error { return do(groupCtx, i) })
-		timer.Reset(time.Until(began.Add(time.Duration(i+1) * time.Second / time.Duration(rate))))
-	}
-	return group.Wait()
 }
 
 // throughputSeries holds the results of the runs on a backlog.
