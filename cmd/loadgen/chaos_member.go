@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -135,42 +133,6 @@ func (m *member) stop(within time.Duration) error {
 		return fmt.Errorf("%s ended with exit code %d after SIGTERM", m.name, m.lastExit)
 	}
 	return nil
-}
-
-// transcript keeps the end of the output of a process, and the lines that report a bug.
-type transcript struct {
-	mu    sync.Mutex
-	tail  []byte
-	fatal []string // lines with one of fatalMarkers
-}
-
-const transcriptSize = 1 << 20
-
-// fatalMarkers are texts that no process may print under any fault.
-var fatalMarkers = []string{"panic:", "fatal error:", "DATA RACE", "concurrent map"}
-
-// Write implements io.Writer.
-func (t *transcript) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for line := range bytes.Lines(b) {
-		for _, marker := range fatalMarkers {
-			if len(t.fatal) < 10 && bytes.Contains(line, []byte(marker)) {
-				t.fatal = append(t.fatal, strings.TrimSpace(string(line)))
-			}
-		}
-	}
-	t.tail = append(t.tail, b...)
-	if len(t.tail) > 2*transcriptSize {
-		t.tail = append([]byte(nil), t.tail[len(t.tail)-transcriptSize:]...)
-	}
-	return len(b), nil
-}
-
-func (t *transcript) read() (tail []byte, fatal []string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return bytes.Clone(t.tail), t.fatal
 }
 
 // sleep waits for d. It returns false early if ctx ends.

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +21,7 @@ import (
 type process struct {
 	name   string
 	cmd    *exec.Cmd
-	stderr *tailBuffer
+	stderr transcript
 	done   chan struct{} // closed when it has ended
 	err    error         // of its end; set before done is closed
 	peak   float64       // peak memory before its end, see peakMemory
@@ -47,13 +46,13 @@ func (b *bench) startSvc(env []string, args ...string) (*process, *bufio.Reader,
 // output.
 func launch(name, binary string, env []string, args ...string) (*process, *bufio.Reader, error) {
 	cmd := exec.Command(binary, args...) //nolint:noctx // the scenario ends it
-	p := &process{name: name + " " + args[0], cmd: cmd, stderr: &tailBuffer{}, done: make(chan struct{})}
+	p := &process{name: name + " " + args[0], cmd: cmd, done: make(chan struct{})}
 	p.cmd.Env = local.Environ(env...)
 	out, in, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	p.cmd.Stdout, p.cmd.Stderr = in, p.stderr
+	p.cmd.Stdout, p.cmd.Stderr = in, &p.stderr
 	if err := errors.Join(p.cmd.Start(), in.Close()); err != nil {
 		return nil, nil, errors.Join(err, out.Close())
 	}
@@ -155,10 +154,12 @@ func (p *process) kill() error {
 
 // stderrTail returns the end of the process's log as an error; nil if there is none.
 func (p *process) stderrTail() error {
-	if text := p.stderr.String(); text != "" {
-		return errors.New(text)
+	text, _ := p.stderr.read()
+	if len(text) == 0 {
+		return nil
 	}
-	return nil
+	const maxSize = 4 << 10
+	return errors.New(string(text[max(0, len(text)-maxSize):]))
 }
 
 // checkRunning returns an error if one of the processes has ended.
@@ -172,31 +173,6 @@ func checkRunning(processes ...*process) error {
 	}
 	return nil
 }
-
-// tailBuffer keeps the last tailSize bytes that were written to it. It is safe for concurrent use.
-type tailBuffer struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-const tailSize = 4 << 10
-
-// Write implements io.Writer.
-func (e *tailBuffer) Write(b []byte) (int, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.text = append(e.text, b...)
-	e.text = e.text[max(0, len(e.text)-tailSize):]
-	return len(b), nil
-}
-
-func (e *tailBuffer) String() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return string(e.text)
-}
-
-var _ io.Writer = (*tailBuffer)(nil)
 
 // peakMemory returns the peak resident memory of the process in MB (10^6 bytes), from /proc. After
 // terminate it returns the peak from right before. It returns 0 on systems without /proc.

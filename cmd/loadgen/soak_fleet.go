@@ -154,12 +154,8 @@ func (f *soakFleet) endProcess(p *soakProcess) {
 
 // checkLog records a breach if a process has reported a bug.
 func (f *soakFleet) checkLog(p *soakProcess) {
-	text := p.stderr.String()
-	for _, marker := range fatalMarkers {
-		if strings.Contains(text, marker) {
-			f.recorder.breach("a process reported a bug", "%s: %s", p.name, text)
-			return
-		}
+	if _, fatal := p.stderr.read(); len(fatal) > 0 {
+		f.recorder.breach("a process reported a bug", "%s: %s: %v", p.name, fatal, p.stderrTail())
 	}
 }
 

@@ -81,6 +81,23 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
+// A bug in the log is found however much follows it.
+func TestSoakChecksWholeLogs(t *testing.T) {
+	t.Parallel()
+	for bug, want := range map[string]bool{"WARNING: DATA RACE": true, "slow statement": false} {
+		f, p := soakFleet{recorder: newSoakRecorder(nil)}, &process{name: "svc api"}
+		for _, line := range slices.Concat([]string{bug}, slices.Repeat([]string{"request"}, 10_000)) {
+			if _, err := io.WriteString(&p.stderr, line+"\n"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.checkLog(&soakProcess{process: p})
+		if got := len(f.recorder.breaches()) > 0; got != want {
+			t.Errorf("%s: breaches %q", bug, f.recorder.breaches())
+		}
+	}
+}
+
 // The recorder tells the answers that a phase permits from breaches.
 func TestSoakRecorder(t *testing.T) {
 	t.Parallel()
