@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -15,7 +14,6 @@ import (
 	"github.com/uptrace/bun"
 	"golang.org/x/sync/errgroup"
 
-	"partnerbilling/deploy/local"
 	"partnerbilling/jobs/rail"
 	"partnerbilling/jobs/reconcile"
 	"partnerbilling/models"
@@ -203,14 +201,8 @@ func (c *chaosFleet) query(ctx context.Context, into any, query string) error {
 
 // audit runs `svc admin audit`, and returns its output if it fails.
 func (c *chaosFleet) audit(ctx context.Context) []string {
-	cmd := exec.CommandContext(ctx, c.svc, "admin", "audit")
-	cmd.Env = append(local.Environ(c.env...), "SVC_DATABASE_URL="+c.database.DatabaseURL,
-		"SVC_REDIS_URL="+c.cache.RedisURL)
-	out, err := cmd.CombinedOutput()
-	if err == nil {
-		return nil
-	}
-	return append(strings.Split(strings.TrimSpace(string(out)), "\n"), "svc admin audit: "+err.Error())
+	servers := []string{"SVC_DATABASE_URL=" + c.database.DatabaseURL, "SVC_REDIS_URL=" + c.cache.RedisURL}
+	return admin(ctx, c.svc, slices.Concat(c.env, servers), "audit")
 }
 
 func (c *chaos) countFaults() map[faultKind]faultCounts {

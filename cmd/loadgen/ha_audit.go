@@ -3,13 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"os/exec"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
-	"partnerbilling/deploy/local"
 )
 
 // haOpenWork counts the work that is not settled.
@@ -175,15 +171,4 @@ func (h *ha) checkPromotions(report *haReport) (broken []string) {
 }
 
 // audit runs `svc admin audit`, and returns its output if it fails.
-func (f *haFleet) audit(ctx context.Context) []string { return f.admin(ctx, "audit") }
-
-// admin runs a command of `svc admin`, and returns its output if it fails.
-func (f *haFleet) admin(ctx context.Context, command string) []string {
-	cmd := exec.CommandContext(ctx, f.svc, "admin", command)
-	cmd.Env = local.Environ(f.env...)
-	out, err := cmd.CombinedOutput()
-	if err == nil {
-		return nil
-	}
-	return append(strings.Split(strings.TrimSpace(string(out)), "\n"), "svc admin "+command+": "+err.Error())
-}
+func (f *haFleet) audit(ctx context.Context) []string { return admin(ctx, f.svc, f.env, "audit") }

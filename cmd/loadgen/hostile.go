@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -143,6 +142,34 @@ func (h *hostile) measure(ctx context.Context, to *attackSeries) error {
 	return h.awaitCalm(ctx)
 }
 
+// probeRequests sends hostile requests. All of them must be answered, without 5xx and in the error
+// shape of their area.
+func (h *hostile) probeRequests(ctx context.Context, to *requestSeries) error {
+	before, _, err := h.latency(ctx)
+	if err != nil {
+		return err
+	}
+	maker, err := h.newRequestMaker(h.attackers[0], h.seed)
+	if err != nil {
+		return err
+	}
+	results, err := sendHostile(ctx, h.address, maker, h.requests)
+	if err != nil {
+		return err
+	}
+	after, answered, err := h.latency(ctx)
+	if err != nil {
+		return err
+	}
+	to.before.add(before)
+	to.after.add(after)
+	to.sent.add(float64(len(maker.made)))
+	to.refused.add(float64(results.refused))
+	to.failed, to.misshapen = to.failed+results.failed, to.misshapen+results.misshapen
+	to.answered = min(to.answered, answered)
+	return checkRunning(h.api)
+}
+
 // latency returns the p99 in ms of the other partner's successful requests, and the fraction of its
 // requests that succeeded.
 func (h *hostile) latency(ctx context.Context) (p99, answered float64, err error) {
@@ -193,15 +220,4 @@ func (h *hostile) start(ctx context.Context) error {
 	}
 	h.partner = newLoadClient(openConns)
 	return h.submitLarge(ctx, h.attackers[0])
-}
-
-// resetPeakMemory resets the peak that peakMemory returns. It does nothing on systems without
-// /proc.
-func (p *process) resetPeakMemory() error {
-	const resetPeak = "5"
-	err := os.WriteFile(procFile(p.cmd.Process.Pid, "clear_refs"), []byte(resetPeak), 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
 }

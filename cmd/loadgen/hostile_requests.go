@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -283,32 +282,4 @@ func (m *requestMaker) breakBody(r *hostileRequest) {
 func (m *requestMaker) breakMethod(r *hostileRequest) {
 	r.method = pick(m.random, []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT",
 		"get", "BREW", "G\x01T", strings.Repeat("M", 1+m.random.IntN(64))})
-}
-
-// probeRequests sends hostile requests. All of them must be answered, without 5xx and in the error
-// shape of their area.
-func (h *hostile) probeRequests(ctx context.Context, to *requestSeries) error {
-	before, _, err := h.latency(ctx)
-	if err != nil {
-		return err
-	}
-	maker, err := h.newRequestMaker(h.attackers[0], h.seed)
-	if err != nil {
-		return err
-	}
-	results, err := sendHostile(ctx, h.address, maker, h.requests)
-	if err != nil {
-		return err
-	}
-	after, answered, err := h.latency(ctx)
-	if err != nil {
-		return err
-	}
-	to.before.add(before)
-	to.after.add(after)
-	to.sent.add(float64(len(maker.made)))
-	to.refused.add(float64(results.refused))
-	to.failed, to.misshapen = to.failed+results.failed, to.misshapen+results.misshapen
-	to.answered = min(to.answered, answered)
-	return checkRunning(h.api)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -162,6 +163,18 @@ func (p *process) stderrTail() error {
 	return errors.New(string(text[max(0, len(text)-maxSize):]))
 }
 
+// admin runs a command of `svc admin` with the environment variables, and returns its output if it
+// fails.
+func admin(ctx context.Context, svc string, env []string, command string) []string {
+	cmd := exec.CommandContext(ctx, svc, "admin", command)
+	cmd.Env = local.Environ(env...)
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	return append(strings.Split(strings.TrimSpace(string(out)), "\n"), "svc admin "+command+": "+err.Error())
+}
+
 // checkRunning returns an error if one of the processes has ended.
 func checkRunning(processes ...*process) error {
 	for _, p := range processes {
@@ -188,6 +201,17 @@ func (p *process) peakMemory() float64 {
 		}
 	}
 	return 0
+}
+
+// resetPeakMemory resets the peak that peakMemory returns. It does nothing on systems without
+// /proc.
+func (p *process) resetPeakMemory() error {
+	const resetPeak = "5"
+	err := os.WriteFile(procFile(p.cmd.Process.Pid, "clear_refs"), []byte(resetPeak), 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // procFile returns the path of a file of a process in /proc.

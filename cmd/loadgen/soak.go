@@ -132,7 +132,7 @@ func (s *soak) audit(ctx context.Context) (broken []string, err error) {
 			}
 		}
 	}
-	broken = append(broken, f.admin(ctx, "reconcile")...) // the gateway must still run
+	broken = append(broken, admin(ctx, f.svc, f.env, "reconcile")...) // the gateway must still run
 	f.stop()
 	broken = append(broken, stopMembers(f.members)...)
 	broken = append(broken, f.audit(ctx)...)
