@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 
 	"github.com/uptrace/bun"
@@ -20,13 +21,13 @@ func withoutIndexes(ctx context.Context, tx bun.Tx, table string, do func() erro
 	if err != nil {
 		return err
 	}
-	if err := execAll(ctx, tx, bulkSettings, drop); err != nil {
+	if err := execAll(ctx, tx.Tx, bulkSettings, drop); err != nil {
 		return err
 	}
 	if err := do(); err != nil {
 		return err
 	}
-	return execAll(ctx, tx, create)
+	return execAll(ctx, tx.Tx, create)
 }
 
 // indexesOf returns the statements that drop the indexes of a table, and those that build them
@@ -44,11 +45,16 @@ WHERE i.indrelid = ?::regclass ORDER BY c.oid IS NOT NULL, i.indexrelid`, table)
 	return drop, create, err
 }
 
+// execer is a database, or a transaction of one.
+type execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
 // execAll executes the statements one by one.
-func execAll(ctx context.Context, tx bun.Tx, lists ...[]string) error {
+func execAll(ctx context.Context, db execer, lists ...[]string) error {
 	for _, statements := range lists {
 		for _, statement := range statements {
-			if _, err := tx.Tx.ExecContext(ctx, statement); err != nil {
+			if _, err := db.ExecContext(ctx, statement); err != nil {
 				return fmt.Errorf("%s: %w", statement, err)
 			}
 		}

@@ -125,7 +125,7 @@ func (s *historySide) writeHistory(ctx context.Context, rows int) error {
 				return err
 			}
 			build = append(build, create)
-			if err := execAll(ctx, tx, drop); err != nil {
+			if err := execAll(ctx, tx.Tx, drop); err != nil {
 				return err
 			}
 		}
@@ -176,7 +176,7 @@ func (s *historySide) buildIndexes(ctx context.Context, build [][]string) error 
 	group.SetLimit(historyWriters)
 	for _, create := range build {
 		group.Go(func() error {
-			return s.inBulk(ctx, func(ctx context.Context, tx bun.Tx) error { return execAll(ctx, tx, create) })
+			return s.inBulk(ctx, func(ctx context.Context, tx bun.Tx) error { return execAll(ctx, tx.Tx, create) })
 		})
 	}
 	return group.Wait()
@@ -185,7 +185,7 @@ func (s *historySide) buildIndexes(ctx context.Context, build [][]string) error 
 // inBulk runs do in a database transaction with bulkSettings.
 func (b *bench) inBulk(ctx context.Context, do func(ctx context.Context, tx bun.Tx) error) error {
 	return b.store.DB().RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
-		if err := execAll(ctx, tx, bulkSettings); err != nil {
+		if err := execAll(ctx, tx.Tx, bulkSettings); err != nil {
 			return err
 		}
 		return do(ctx, tx)

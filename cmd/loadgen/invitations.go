@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -13,16 +12,9 @@ import (
 
 func invitationsCommand(out io.Writer) *cobra.Command {
 	i := invitations{bench: bench{out: out}}
-	cmd := &cobra.Command{
-		Use: "invitations", Args: cobra.NoArgs,
-		Short: "Measure the cost of exact counts for invitations, with 16 writers on one Site",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return errors.Join(i.run(cmd.Context()), i.close())
-		},
-	}
+	cmd := i.command("invitations", "Measure the cost of exact counts for invitations, with 16 writers on one Site", 5,
+		i.run, i.close)
 	cmd.Flags().DurationVar(&i.measured, "measure", 5*time.Second, "duration of each run")
-	cmd.Flags().IntVar(&i.runs, "runs", 5, "runs of each measurement")
-	cmd.Flags().BoolVar(&i.json, "json", false, "print JSON")
 	return cmd
 }
 
@@ -58,7 +50,8 @@ func (i *invitations) run(ctx context.Context) error {
 	steps := []func() error{
 		func() error { return i.invite(ctx, with) },
 		func() error {
-			return errors.Join(i.execEach(ctx, withoutCounts), i.invite(ctx, without), i.execEach(ctx, withCounts))
+			db := i.store.DB().DB
+			return errors.Join(execAll(ctx, db, withoutCounts), i.invite(ctx, without), execAll(ctx, db, withCounts))
 		},
 	}
 	for range i.runs { // in alternating order, so that a drift of the machine affects both
@@ -90,14 +83,4 @@ func (i *invitations) invite(ctx context.Context, into *series) error {
 	}
 	into.add(float64(invited) / time.Since(began).Seconds())
 	return err
-}
-
-// execEach executes the statements one by one.
-func (i *invitations) execEach(ctx context.Context, statements []string) error {
-	for _, s := range statements {
-		if err := i.exec(ctx, s); err != nil {
-			return fmt.Errorf("%s: %w", s, err)
-		}
-	}
-	return nil
 }
