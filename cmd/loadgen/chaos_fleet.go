@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -179,12 +180,9 @@ func (c *chaosFleet) startMembers() {
 	}
 }
 
-// member starts a process. The first part of its name is the svc command.
+// member starts a process. Its name up to a dash is the svc command.
 func (c *chaosFleet) member(ctx context.Context, name string, env ...string) {
-	command := name
-	if len(name) > len("worker") {
-		command = "worker"
-	}
+	command, _, _ := strings.Cut(name, "-")
 	m := &member{
 		name: name, svc: c.svc, args: []string{command}, output: &transcript{}, done: make(chan struct{}),
 		env: append(append(env, c.env...),

@@ -78,9 +78,9 @@ func (g *gateway) variables() []string {
 func (g *gateway) Debit(ctx context.Context, debits []rail.Debit, report func(int, rail.Result)) {
 	answers := make([]rail.Result, len(debits))
 	for i, d := range debits {
-		held, closed := g.record(d, time.Now())
+		held, cancelled := g.record(d, time.Now())
 		switch {
-		case closed:
+		case cancelled:
 			answers[i].Status = rail.Cancelled
 		case held.ConflictsWith(d):
 			answers[i].Status = rail.Conflict
