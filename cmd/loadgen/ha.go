@@ -166,8 +166,8 @@ type haReport struct {
 	Outcomes       []outcomeCount `json:"outcomes"`
 	Webhooks       int            `json:"webhooks,omitempty"` // events that arrived
 	Repeated       int            `json:"repeated,omitempty"` // deliveries that repeat an event
-	Calm           latencies      `json:"calm,omitzero"`      // of new payment intents while Redis works
-	Outage         latencies      `json:"outage,omitzero"`    // of new payment intents while a master is dead
+	Calm           percentiles    `json:"calm,omitzero"`      // of new payment intents while Redis works
+	Outage         percentiles    `json:"outage,omitzero"`    // of new payment intents while a master is dead
 	Broken         []string       `json:"broken"`
 	Logs           string         `json:"logs,omitempty"`
 }

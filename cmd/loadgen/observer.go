@@ -28,8 +28,8 @@ func (o *observer) outage(failing bool) {
 	o.failing = failing
 }
 
-// latencies are percentiles of latencies.
-type latencies struct {
+// percentiles are those of latencies.
+type percentiles struct {
 	Count int           `json:"count"`
 	P50   time.Duration `json:"p50"`
 	P99   time.Duration `json:"p99"`
@@ -37,21 +37,21 @@ type latencies struct {
 }
 
 // String implements fmt.Stringer.
-func (l latencies) String() string {
+func (l percentiles) String() string {
 	round := func(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 	return fmt.Sprintf("p50 %s, p99 %s, max %s of %d", round(l.P50), round(l.P99), round(l.Max), l.Count)
 }
 
 // latencies returns those of new payment intents while Redis works, and while a master is dead.
-func (o *observer) latencies() (calm, outage latencies) {
+func (o *observer) latencies() (calm, outage percentiles) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	of := func(all []time.Duration) latencies {
+	of := func(all []time.Duration) percentiles {
 		if len(all) == 0 {
-			return latencies{}
+			return percentiles{}
 		}
 		slices.Sort(all)
-		return latencies{len(all), all[len(all)/2], all[len(all)*99/100], all[len(all)-1]}
+		return percentiles{len(all), all[len(all)/2], all[len(all)*99/100], all[len(all)-1]}
 	}
 	return of(o.intents[0]), of(o.intents[1])
 }
