@@ -71,8 +71,8 @@ func (p *partners) submitThrough(ctx context.Context, clients []*batchClient, ro
 	return group.Wait()
 }
 
-// newBatchClient fetches an access token and returns a client with it.
-func newBatchClient(
+// authorizeBatchClient fetches an access token and returns a client with it.
+func authorizeBatchClient(
 	ctx context.Context, httpClient *http.Client, base, clientID, secret, site string,
 ) (*batchClient, error) {
 	p := &batchClient{http: httpClient, url: base + "/billing/sites/" + site + "/batches"}

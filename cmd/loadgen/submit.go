@@ -132,7 +132,7 @@ func (b *bench) newBatchClient(
 	if err != nil {
 		return nil, err
 	}
-	return newBatchClient(ctx, httpClient, base, id, secret, site.ID.String())
+	return authorizeBatchClient(ctx, httpClient, base, id, secret, site.ID.String())
 }
 
 // newClient creates a client of the Site's organisation with all partner scopes.

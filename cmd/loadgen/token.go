@@ -83,7 +83,7 @@ func (t *token) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := newBatchClient(ctx, newHTTPClient(1), base, id, secret, sites[0].ID.String())
+	p, err := authorizeBatchClient(ctx, newHTTPClient(1), base, id, secret, sites[0].ID.String())
 	if err != nil {
 		return err
 	}
