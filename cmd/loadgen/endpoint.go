@@ -50,7 +50,7 @@ func (e *endpoint) run(ctx context.Context) error {
 		&series{Name: "commit to received, others beside the flood, p99", Unit: "ms"},
 	}
 	steps := []func() error{
-		func() error { return e.flood(ctx, flatOut) },
+		func() error { return e.deliverBacklog(ctx, flatOut) },
 		func() error { return e.others(ctx, calm, nil) },
 		func() error { return e.others(ctx, flooded, beside) },
 	}
@@ -79,8 +79,8 @@ func (e *endpoint) insertBacklog(ctx context.Context) error {
 	return group.Wait()
 }
 
-// flood adds the rate at which a new worker delivers and records the backlog.
-func (e *endpoint) flood(ctx context.Context, to *series) error {
+// deliverBacklog adds the rate at which a new worker delivers and records the backlog.
+func (e *endpoint) deliverBacklog(ctx context.Context, to *series) error {
 	if err := errors.Join(e.insertBacklog(ctx), e.checkpoint(ctx)); err != nil {
 		return err
 	}

@@ -28,12 +28,12 @@ func (h *hostile) greedy() attack {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return h.openStreams(ctx, stream) })
 		group.Go(func() error {
-			return flood(ctx, h.polls, func(int) *call {
+			return keepCalling(ctx, h.polls, func(int) *call {
 				return &call{url: largeBatchURL(p, 0), authorization: bearer(p.token), prefer: "wait=30"}
 			})
 		})
 		group.Go(func() error {
-			return flood(ctx, h.reads, func(n int) *call {
+			return keepCalling(ctx, h.reads, func(n int) *call {
 				return &call{url: largeBatchURL(p, n%greedyBatches), authorization: bearer(p.token)}
 			})
 		})
@@ -77,9 +77,9 @@ func (h *hostile) submitLarge(ctx context.Context, p *batchClient) error {
 	return nil
 }
 
-// flood makes calls at a rate until the context ends, which closes their connections. It ignores
+// keepCalling makes calls at a rate until the context ends, which closes their connections. It ignores
 // the answers.
-func flood(ctx context.Context, perSecond float64, next func(n int) *call) error {
+func keepCalling(ctx context.Context, perSecond float64, next func(n int) *call) error {
 	c := newLoadClient(openConns)
 	opened := &openedConns{open: map[net.Conn]struct{}{}}
 	c.http.Dial = opened.dial
