@@ -26,6 +26,15 @@ func (r *hostileRequest) text() string {
 	return strings.Join(head, "\r\n") + r.body
 }
 
+func (r *hostileRequest) removeHeader(name string) {
+	r.headers = slices.DeleteFunc(r.headers, func(h string) bool { return strings.HasPrefix(h, name+":") })
+}
+
+func (r *hostileRequest) setHeader(name, value string) {
+	r.removeHeader(name)
+	r.headers = append(r.headers, name+": "+value)
+}
+
 // requestMaker makes distinct hostile requests from the operations of the API's description. It is
 // for one goroutine.
 type requestMaker struct {
@@ -215,15 +224,16 @@ func (m *requestMaker) breakHeader(r *hostileRequest) {
 	text := strings.NewReplacer("\r", "", "\n", "").Replace(m.text())
 	switch m.random.IntN(10) {
 	case 0:
-		r.headers[2] = "Authorization: " + text
+		r.setHeader("Authorization", text)
 	case 1:
-		r.headers[2] = "Authorization: Bearer " + text
+		r.setHeader("Authorization", bearer(text))
 	case 2:
-		r.headers[2] = fmt.Sprint("X-Nothing: ", m.random.Uint32())
+		r.removeHeader("Authorization")
+		r.headers = append(r.headers, fmt.Sprint("X-Nothing: ", m.random.Uint32()))
 	case 3:
 		r.headers = append(r.headers, "Authorization: "+m.authorized)
 	case 4:
-		r.headers[3] = "Svc-Api-Version: " + text
+		r.setHeader("Svc-Api-Version", text)
 	case 5:
 		r.headers = append(r.headers, "Content-Type: "+pick(m.random, []string{"text/plain", "multipart/form-data",
 			"application/json; charset=latin1", "application/x-www-form-urlencoded", ";", text}))
