@@ -112,7 +112,7 @@ func (s *historySide) writeHistory(ctx context.Context, rows int) error {
 	for i, site := range s.sites {
 		sites[i] = uuid.UUID(site.ID).String()
 	}
-	for n := range historyWeeks { // later partitions are nearer to those of the migrations
+	for n := range historyWeeks {
 		if err := s.exec(ctx, historyPartitions, monday.Add(-week*time.Duration(n+1)).UnixMilli()); err != nil {
 			return err
 		}
