@@ -66,3 +66,11 @@ func (s *distribution) add(latencies []time.Duration) {
 }
 
 func (s *distribution) series() []*series { return []*series{s.p50, s.p90, s.p99, s.p999, s.max} }
+
+// quantile returns a quantile of sorted durations, in milliseconds; 0 without any.
+func quantile(sorted []time.Duration, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[int(q*float64(len(sorted)-1))].Seconds() * 1000
+}

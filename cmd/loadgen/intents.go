@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -114,4 +115,22 @@ func (i *intents) show(parts []*contender, steady, floor *distribution) error {
 		{Name: "with text ÷ bare insert handler", Value: parts[2].rate.median() / parts[3].rate.median(), Target: 0.7},
 		{Name: "p99 of pictures at a steady rate", Value: steady.p99.median(), Target: -20, Unit: "ms"},
 	})
+}
+
+// createIntent creates a payment intent and returns its id.
+func (c *loadClient) createIntent(ctx context.Context, call *call) (id string, err error) {
+	err = retryRefused(ctx, func() error {
+		return c.send(call, func(status int, body []byte) error {
+			id = intentID(body)
+			return call.check(status, body)
+		})
+	})
+	return id, err
+}
+
+// intentID returns the id in the answer to a new payment intent.
+func intentID(body []byte) string {
+	_, rest, _ := strings.Cut(string(body), `"paymentIntentId":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	return id
 }

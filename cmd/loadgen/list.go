@@ -10,9 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
-	"partnerbilling/jobs"
 	"partnerbilling/models"
 	"partnerbilling/models/postgres/explain"
 )
@@ -43,9 +41,6 @@ type list struct {
 	writing           time.Duration
 	recount           *series
 }
-
-// listWriters is the number of concurrent writers of links.
-const listWriters = 16
 
 // listCell is a page of the list with a combination of filters.
 type listCell struct {
@@ -241,48 +236,4 @@ func (l *list) verifyTotals(ctx context.Context, site models.SiteID, cells []*li
 		return nil
 	})
 	return counts, float64(correct) / float64(len(counts.Values)), err
-}
-
-// whileWriting calls do, which may be nil, while writers write links of a Site and a sweep runs,
-// for the duration. It returns the number of invitations.
-func (b *bench) whileWriting(
-	ctx context.Context, site models.SiteID, inviteOnly bool, duration time.Duration, do func(context.Context) error,
-) (invited int, err error) {
-	group, ctx := errgroup.WithContext(ctx)
-	ctx, cancel := context.WithTimeout(ctx, duration)
-	defer cancel()
-	made := make([]int, listWriters)
-	for w := range listWriters {
-		group.Go(func() (err error) {
-			made[w], err = b.writeLinks(ctx, site, inviteOnly)
-			return err
-		})
-	}
-	group.Go(func() error { return b.sweepLinks(ctx) })
-	if do != nil {
-		group.Go(func() error { return do(ctx) })
-	}
-	err = group.Wait()
-	for _, n := range made {
-		invited += n
-	}
-	return invited, err
-}
-
-// sweepLinks runs the sweep of customer links at its interval, as a worker does, until the context
-// ends.
-func (b *bench) sweepLinks(ctx context.Context) error {
-	sweep := jobs.ExpireInvitations(b.store)
-	tick := time.NewTicker(jobs.Recurring[models.TaskExpireInvitations])
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if err := sweep.Run(ctx, models.Task{}); err != nil && ctx.Err() == nil {
-			return err
-		}
-	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"time"
 
@@ -74,31 +73,4 @@ func (l *list) seedList(ctx context.Context, links int) (models.SiteID, error) {
 		return site, err
 	}
 	return site, l.checkpoint(ctx)
-}
-
-// writeLinks invites customers of a Site until the context ends. Unless inviteOnly is set, it signs
-// every second one up and revokes every fifth. It returns the number of invitations.
-func (b *bench) writeLinks(ctx context.Context, site models.SiteID, inviteOnly bool) (int, error) {
-	name := rand.Text()
-	for n := 0; ; n++ {
-		invitation := models.NewInvitation{SiteID: site, CustomerReference: fmt.Sprint(name, n)}
-		link, _, err := b.store.CreateInvitation(ctx, invitation, nil)
-		if err == nil && !inviteOnly && n%2 == 0 {
-			_, err = b.store.CompleteLink(ctx, link.ID, models.Party{CustomerID: "customer", AgreementID: "agreement"})
-		}
-		if err == nil && !inviteOnly && n%5 == 0 {
-			_, err = b.store.RevokeLink(ctx, link.ID)
-		}
-		if err != nil || ctx.Err() != nil {
-			return n, ignoreAfterEnd(ctx, err)
-		}
-	}
-}
-
-// ignoreAfterEnd returns nil if the context has ended, and err otherwise.
-func ignoreAfterEnd(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil //nolint:nilerr // the end of the context caused the error
-	}
-	return err
 }

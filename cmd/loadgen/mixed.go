@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -196,24 +195,6 @@ func (m *mixed) addCaller(ctx context.Context, base string, i int) error {
 	p.intent, err = newLoadClient(1).createIntent(ctx, create)
 	m.callers[i] = p
 	return err
-}
-
-// createIntent creates a payment intent and returns its id.
-func (c *loadClient) createIntent(ctx context.Context, call *call) (id string, err error) {
-	err = retryRefused(ctx, func() error {
-		return c.send(call, func(status int, body []byte) error {
-			id = intentID(body)
-			return call.check(status, body)
-		})
-	})
-	return id, err
-}
-
-// intentID returns the id in the answer to a new payment intent.
-func intentID(body []byte) string {
-	_, rest, _ := strings.Cut(string(body), `"paymentIntentId":"`)
-	id, _, _ := strings.Cut(rest, `"`)
-	return id
 }
 
 func (m *mixed) close() error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -149,4 +150,33 @@ func (b *bench) counts(ctx context.Context) (rows, settled int, err error) {
 	const query = "SELECT coalesce(sum(row_count), 0), coalesce(sum(settled_count), 0) FROM batches"
 	err = b.store.DB().NewRaw(query).Scan(ctx, &rows, &settled)
 	return rows, settled, err
+}
+
+// settledRate measures the rate of settled rows after a warm-up. If no row settles in the measured
+// time, it goes on for as long again. A backlog that ends before is an error, since the rate would
+// be too low.
+func (b *bench) settledRate(ctx context.Context, warmUp, measured time.Duration) (float64, error) {
+	if err := wait(ctx, warmUp); err != nil {
+		return 0, err
+	}
+	_, before, err := b.counts(ctx)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	for {
+		if err := wait(ctx, measured); err != nil {
+			return 0, err
+		}
+		all, after, err := b.counts(ctx)
+		took := time.Since(began)
+		switch {
+		case err != nil:
+			return 0, err
+		case after == all:
+			return 0, errors.New("the backlog was settled before the end of the measurement")
+		case after > before:
+			return float64(after-before) / took.Seconds(), nil
+		}
+	}
 }

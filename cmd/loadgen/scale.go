@@ -157,35 +157,6 @@ func (b *bench) startIsolatedWorker(ctx context.Context, cfg workerConfig) (*wor
 	return w, nil
 }
 
-// settledRate measures the rate of settled rows after a warm-up. If no row settles in the measured
-// time, it goes on for as long again. A backlog that ends before is an error, since the rate would
-// be too low.
-func (b *bench) settledRate(ctx context.Context, warmUp, measured time.Duration) (float64, error) {
-	if err := wait(ctx, warmUp); err != nil {
-		return 0, err
-	}
-	_, before, err := b.counts(ctx)
-	if err != nil {
-		return 0, err
-	}
-	began := time.Now()
-	for {
-		if err := wait(ctx, measured); err != nil {
-			return 0, err
-		}
-		all, after, err := b.counts(ctx)
-		took := time.Since(began)
-		switch {
-		case err != nil:
-			return 0, err
-		case after == all:
-			return 0, errors.New("the backlog was settled before the end of the measurement")
-		case after > before:
-			return float64(after-before) / took.Seconds(), nil
-		}
-	}
-}
-
 // wait waits for d. It returns the error of ctx if ctx ends first.
 func wait(ctx context.Context, d time.Duration) error {
 	if !sleep(ctx, d) {

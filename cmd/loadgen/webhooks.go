@@ -203,14 +203,6 @@ func (h *webhooks) steady(ctx context.Context, rate int, hanging bool, to latenc
 	return nil
 }
 
-// quantile returns a quantile of sorted durations, in milliseconds; 0 without any.
-func quantile(sorted []time.Duration, q float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[int(q*float64(len(sorted)-1))].Seconds() * 1000
-}
-
 // commitToAll commits events for all endpoints in rotation, and measures those after the warm-up
 // whose endpoints never hang.
 func (h *webhooks) commitToAll(ctx context.Context, rate int) error {
