@@ -57,7 +57,7 @@ func (f *fair) run(ctx context.Context) error {
 	if f.api, base, err = f.startAPI(rail...); err != nil {
 		return err
 	}
-	small, err := f.newBatchClient(ctx, newHTTPClient(1), base, f.sites[1])
+	small, err := f.newBatchClient(ctx, newLoadClient(1), base, f.sites[1])
 	if err != nil {
 		return err
 	}

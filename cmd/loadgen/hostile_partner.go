@@ -70,7 +70,7 @@ func largeBatchURL(p *batchClient, n int) string { return fmt.Sprintf("%s/greedy
 // submitLarge submits the batches that the greedy partner reads.
 func (h *hostile) submitLarge(ctx context.Context, p *batchClient) error {
 	for n := range greedyBatches {
-		if _, err := p.submit(ctx, []byte(batchOfLongReferences(fmt.Sprint("greedy ", n), 53))); err != nil {
+		if _, err := p.submit(ctx, batchOfLongReferences(fmt.Sprint("greedy ", n), 53)); err != nil {
 			return err
 		}
 	}

@@ -88,7 +88,7 @@ func (i *intents) start(ctx context.Context) error {
 	if i.reference, i.referenceURL, err = i.startReference(i.site); err != nil {
 		return err
 	}
-	p, err := i.newBatchClient(ctx, newHTTPClient(1), i.apiURL, i.site)
+	p, err := i.newBatchClient(ctx, newLoadClient(1), i.apiURL, i.site)
 	if err == nil {
 		i.token = p.token
 	}

@@ -72,7 +72,7 @@ func (m *mixed) kinds() []*mixedKind {
 			return p.post(p.billing+"/customers/invitations", body, http.StatusCreated)
 		}},
 		{name: "submit 10 rows", weight: 1, call: func(p *mixedCaller, n int) *call {
-			body := string(m.batchBody(fmt.Sprint(m.round, " ", n), 10))
+			body := m.batchBody(fmt.Sprint(m.round, " ", n), 10)
 			return p.post(p.billing+"/batches", body, http.StatusAccepted)
 		}},
 		{name: "create a payment intent", weight: 3, call: func(p *mixedCaller, _ int) *call {
@@ -180,7 +180,7 @@ func (m *mixed) start(ctx context.Context) error {
 // addCaller creates the caller of a Site.
 func (m *mixed) addCaller(ctx context.Context, base string, i int) error {
 	site := m.sites[i]
-	access, err := m.newBatchClient(ctx, newHTTPClient(1), base, site)
+	access, err := m.newBatchClient(ctx, newLoadClient(1), base, site)
 	if err != nil {
 		return err
 	}

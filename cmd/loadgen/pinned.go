@@ -58,7 +58,7 @@ func (b *bench) newCaller(ctx context.Context, base string) (*batchClient, *call
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := b.newBatchClient(ctx, newHTTPClient(1), base, sites[0])
+	p, err := b.newBatchClient(ctx, newLoadClient(1), base, sites[0])
 	if err != nil {
 		return nil, nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"slices"
 	"time"
@@ -122,17 +121,6 @@ func (s *submit) start(ctx context.Context) error {
 		return err
 	}
 	return s.deleteBatches(ctx)
-}
-
-// newBatchClient creates a client of the Site's organisation.
-func (b *bench) newBatchClient(
-	ctx context.Context, httpClient *http.Client, base string, site models.Site,
-) (*batchClient, error) {
-	id, secret, err := b.newClient(ctx, site)
-	if err != nil {
-		return nil, err
-	}
-	return authorizeBatchClient(ctx, httpClient, base, id, secret, site.ID.String())
 }
 
 // newClient creates a client of the Site's organisation with all partner scopes.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -83,16 +82,13 @@ func (t *token) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := authorizeBatchClient(ctx, newHTTPClient(1), base, id, secret, sites[0].ID.String())
-	if err != nil {
-		return err
+	t.issue = tokenCall(base, id, secret)
+	token, err := newLoadClient(1).fetchToken(ctx, t.issue)
+	t.noRead = &call{
+		url:           fmt.Sprint(base, "/billing/sites/", sites[0].ID, "/batches/%FF"),
+		authorization: bearer(token), want: http.StatusNotFound,
 	}
-	t.issue = &call{
-		url: base + "/oauth2/token", authorization: "Basic " + base64.StdEncoding.EncodeToString([]byte(id+":"+secret)),
-		body: "grant_type=client_credentials", contentType: "application/x-www-form-urlencoded", want: http.StatusOK,
-	}
-	t.noRead = &call{url: p.url + "/%FF", authorization: bearer(p.token), want: http.StatusNotFound}
-	return nil
+	return err
 }
 
 func (t *token) close() error { return errors.Join(terminateAll(t.api), t.bench.close()) }
