@@ -45,8 +45,10 @@ const (
 	// apartLockTimeout is lockTimeout for statements outside of a transaction, whose waits block
 	// neither reads nor writes.
 	apartLockTimeout = 5 * time.Minute
-	// stepTimeout bounds each statement of a migration.
-	stepTimeout = time.Hour
+	// stepTimeout bounds each statement outside of a transaction, and each migration in one. After
+	// answerTimeout without the server's answer, the connection is closed.
+	stepTimeout   = time.Hour
+	answerTimeout = stepTimeout + time.Minute
 )
 
 // ErrOtherSchema reports a database whose migrations belong neither to this binary nor to a later
@@ -77,6 +79,10 @@ func Files() fs.FS { return files }
 
 // UpFrom is Up for other files, such as those of a later release.
 func UpFrom(ctx context.Context, db *bun.DB, files fs.FS) (int, error) {
+	return upFrom(ctx, db, files, answerTimeout)
+}
+
+func upFrom(ctx context.Context, db *bun.DB, files fs.FS, answerTimeout time.Duration) (int, error) {
 	own, err := read(files)
 	if err != nil {
 		return 0, err
@@ -90,9 +96,9 @@ func UpFrom(ctx context.Context, db *bun.DB, files fs.FS) (int, error) {
 	err = conn.Raw(func(driver any) error {
 		// A PgConn can send several statements in one string, and adds no timeouts of its own.
 		//nolint:forcetypeassert // models.Open uses pgx only
-		pg := driver.(interface{ Conn() *pgx.Conn }).Conn().PgConn()
+		s := session{driver.(interface{ Conn() *pgx.Conn }).Conn().PgConn(), answerTimeout}
 		for {
-			progress, err := applyWhenUnlocked(ctx, pg, own)
+			progress, err := s.applyWhenUnlocked(ctx, own)
 			if err != nil || !progress {
 				return err
 			}
@@ -187,10 +193,16 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at timestamptz NOT NULL DEFAULT statement_timestamp()
 );`, lockTimeout.Milliseconds(), stepTimeout.Milliseconds(), lockKey)
 
+// session is the connection of one run of Up.
+type session struct {
+	conn          *pgconn.PgConn
+	answerTimeout time.Duration
+}
+
 // applyWhenUnlocked calls applyNext until it gets its locks, at most lockTries times.
-func applyWhenUnlocked(ctx context.Context, conn *pgconn.PgConn, own []migration) (progress bool, err error) {
+func (s session) applyWhenUnlocked(ctx context.Context, own []migration) (progress bool, err error) {
 	for range lockTries {
-		if progress, err = applyNext(ctx, conn, own); !errors.Is(err, errLocked) {
+		if progress, err = s.applyNext(ctx, own); !errors.Is(err, errLocked) {
 			return progress, err
 		}
 		select {
@@ -204,18 +216,16 @@ func applyWhenUnlocked(ctx context.Context, conn *pgconn.PgConn, own []migration
 
 // applyNext applies and records the first pending migration. It returns false if none was pending,
 // and errLocked if it did not get a lock.
-func applyNext(ctx context.Context, conn *pgconn.PgConn, own []migration) (progress bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, apartLockTimeout+stepTimeout)
-	defer cancel()
+func (s session) applyNext(ctx context.Context, own []migration) (progress bool, err error) {
 	defer func() {
-		if err != nil && conn.TxStatus() != 'I' {
-			_, _ = conn.Exec(ctx, "ROLLBACK").ReadAll() // if it fails, the pool drops the connection
+		if err != nil && s.conn.TxStatus() != 'I' {
+			_ = s.run(ctx, "ROLLBACK") // if it fails, the pool drops the connection
 		}
 	}()
-	if err := run(ctx, conn, begin); err != nil {
+	if err := s.run(ctx, begin); err != nil {
 		return false, locked(err)
 	}
-	recorded, err := records(ctx, conn)
+	recorded, err := s.records(ctx)
 	if err != nil {
 		return false, locked(err)
 	}
@@ -224,28 +234,28 @@ func applyNext(ctx context.Context, conn *pgconn.PgConn, own []migration) (progr
 		return false, err
 	}
 	if len(pending) == 0 {
-		return false, run(ctx, conn, "COMMIT")
+		return false, s.run(ctx, "COMMIT")
 	}
 	if next := pending[0]; next.apart {
-		return true, applyApart(ctx, conn, next)
-	} else if err := applyInTx(ctx, conn, next); err != nil {
+		return true, s.applyApart(ctx, next)
+	} else if err := s.applyInTx(ctx, next); err != nil {
 		return false, err
 	}
 	return true, nil
 }
 
 // applyInTx applies and records a migration in the open transaction, and commits it.
-func applyInTx(ctx context.Context, conn *pgconn.PgConn, next migration) error {
-	if err := run(ctx, conn, next.sql); err != nil {
+func (s session) applyInTx(ctx context.Context, next migration) error {
+	if err := s.run(ctx, next.sql); err != nil {
 		return fmt.Errorf("%s: %w", next.name, locked(err))
 	}
-	if conn.TxStatus() != 'T' {
+	if s.conn.TxStatus() != 'T' {
 		return fmt.Errorf("%s ends its own transaction", next.name)
 	}
-	if err := run(ctx, conn, next.record()); err != nil {
+	if err := s.run(ctx, next.record()); err != nil {
 		return fmt.Errorf("%s: record: %w", next.name, err)
 	}
-	if err := run(ctx, conn, "COMMIT"); err != nil {
+	if err := s.run(ctx, "COMMIT"); err != nil {
 		return fmt.Errorf("%s: commit: %w", next.name, err)
 	}
 	return nil
@@ -255,18 +265,18 @@ func applyInTx(ctx context.Context, conn *pgconn.PgConn, next migration) error {
 // it. An advisory lock of the session replaces that of the transaction, so that no other run builds
 // the same index. A pooler in transaction mode would lose this lock. If applyApart cannot release
 // it, the end of the session does.
-func applyApart(ctx context.Context, conn *pgconn.PgConn, next migration) (err error) {
+func (s session) applyApart(ctx context.Context, next migration) (err error) {
 	defer func() {
 		const end = "SELECT pg_advisory_unlock_all(); RESET lock_timeout; RESET statement_timeout"
-		err = errors.Join(err, run(ctx, conn, end))
+		err = errors.Join(err, s.run(ctx, end))
 	}()
 	begin := fmt.Sprintf("COMMIT; SET lock_timeout = %d; SELECT pg_advisory_lock(%d); "+
 		"SET lock_timeout = %d; SET statement_timeout = %d",
 		lockTimeout.Milliseconds(), lockKey, apartLockTimeout.Milliseconds(), stepTimeout.Milliseconds())
-	if err := run(ctx, conn, begin); err != nil {
+	if err := s.run(ctx, begin); err != nil {
 		return locked(err)
 	}
-	recorded, err := records(ctx, conn)
+	recorded, err := s.records(ctx)
 	if err != nil {
 		return locked(err)
 	}
@@ -276,11 +286,11 @@ func applyApart(ctx context.Context, conn *pgconn.PgConn, next migration) (err e
 		}
 	}
 	for _, statement := range next.statements() {
-		if err := run(ctx, conn, statement); err != nil {
+		if err := s.run(ctx, statement); err != nil {
 			return fmt.Errorf("%s: %w", next.name, locked(err))
 		}
 	}
-	return run(ctx, conn, next.record())
+	return s.run(ctx, next.record())
 }
 
 // statements returns the statements of a migration. Each ends with a semicolon at the end of a
@@ -311,8 +321,8 @@ func locked(err error) error {
 
 // records returns the recorded migrations. It returns ErrOtherSchema for a database that
 // bun/migrate has migrated.
-func records(ctx context.Context, conn *pgconn.PgConn) ([]migration, error) {
-	results, err := conn.Exec(ctx, "SELECT to_regclass('bun_migrations'); "+readRecords).ReadAll()
+func (s session) records(ctx context.Context) ([]migration, error) {
+	results, err := s.exec(ctx, "SELECT to_regclass('bun_migrations'); "+readRecords)
 	if err != nil {
 		return nil, err
 	}
@@ -327,9 +337,16 @@ func records(ctx context.Context, conn *pgconn.PgConn) ([]migration, error) {
 }
 
 // run executes statements and discards their results.
-func run(ctx context.Context, conn *pgconn.PgConn, sql string) error {
-	_, err := conn.Exec(ctx, sql).ReadAll()
+func (s session) run(ctx context.Context, sql string) error {
+	_, err := s.exec(ctx, sql)
 	return err
+}
+
+// exec executes statements in one message and returns their results.
+func (s session) exec(ctx context.Context, sql string) ([]*pgconn.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.answerTimeout)
+	defer cancel()
+	return s.conn.Exec(ctx, sql).ReadAll()
 }
 
 // IsUndefinedTable reports whether a statement failed because a table does not exist, as before the

@@ -3,8 +3,10 @@ package migrations_test
 import (
 	"context"
 	"errors"
-	"path/filepath"
+	"strings"
 	"testing"
+	"testing/fstest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -29,11 +31,7 @@ func open(t *testing.T, dsn string) *models.Store {
 // migrationCount returns the number of migration files.
 func migrationCount(t *testing.T) int {
 	t.Helper()
-	names, err := filepath.Glob("*.tx.up.sql")
-	if err != nil || len(names) == 0 {
-		t.Fatal(names, err)
-	}
-	return len(names)
+	return len(allFiles(t))
 }
 
 func requirePending(t *testing.T, store *models.Store, want int) {
@@ -98,6 +96,21 @@ func TestConcurrentUp(t *testing.T) {
 	}
 	if want := migrationCount(t); total != want {
 		t.Errorf("applied %d, there are %d", total, want)
+	}
+}
+
+// The time-out applies to each statement outside of a transaction, not to their sum.
+func TestUpLimitsEachStatement(t *testing.T) {
+	t.Parallel()
+	store, files := modelstest.Open(t), allFiles(t)
+	files["9001_slow.up.sql"] = &fstest.MapFile{Data: []byte(strings.Repeat("SELECT pg_sleep(1);\n", 4))}
+	if n, err := migrations.UpWithin(t.Context(), store.DB(), files, 3*time.Second); n != 1 || err != nil {
+		t.Errorf("applied %d, %v", n, err)
+	}
+	files["9002_too_slow.up.sql"] = &fstest.MapFile{Data: []byte("SELECT pg_sleep(60);\n")}
+	_, err := migrations.UpWithin(t.Context(), store.DB(), files, 3*time.Second)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a statement beyond the time-out: %v", err)
 	}
 }
 

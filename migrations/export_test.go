@@ -1,0 +1,4 @@
+package migrations
+
+// UpWithin is UpFrom with another answerTimeout.
+var UpWithin = upFrom
