@@ -55,6 +55,19 @@ CREATE TRIGGER batches_transitions AFTER UPDATE OF state ON batches
     FOR EACH ROW WHEN (OLD.state = 'settled' AND NEW.state <> 'settled')
     EXECUTE FUNCTION refuse_transition('state');
 
+-- The planner inlines the following functions, so that they cost no call.
+
+-- debit_phase computes models.DebitPhase. Attempts end last_attempt_before ahead of the deadline.
+CREATE FUNCTION debit_phase(now bigint, settle_by bigint, last_attempt_before bigint) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN
+    CASE WHEN now >= settle_by THEN 'confirm' WHEN now >= settle_by - last_attempt_before THEN 'close'
+         ELSE 'attempt' END;
+
+-- batch_cancelled reports whether the rows of a batch are to be cancelled: by its partner, or with
+-- all work from epochs below cancelled_before.
+CREATE FUNCTION batch_cancelled(cancelled_at bigint, epoch int, cancelled_before int) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN cancelled_at IS NOT NULL OR epoch < cancelled_before;
+
 -- The rows of batches. The primary key is the only index, so that both updates of a row (claim and
 -- settlement) are HOT: they write no index. Workers find rows through the outbox. There is no
 -- foreign key: its check costs more than the insert, and rows are only written in the transaction

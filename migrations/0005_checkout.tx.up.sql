@@ -73,3 +73,11 @@ CREATE TRIGGER payment_intents_transitions AFTER UPDATE OF state, transaction_st
     FOR EACH ROW WHEN (OLD.state <> NEW.state AND (OLD.state = 'final' OR NEW.state = 'created')
         OR NEW.transaction_status <> OLD.transaction_status)
     EXECUTE FUNCTION refuse_transition('state', 'transaction_status');
+
+-- transaction_phase computes the models.DebitPhase of a pending transaction: attempt, or close if it
+-- is cancelled, expired, or without an answer after answer_within. The planner inlines it.
+CREATE FUNCTION transaction_phase(now bigint, closing_as transaction_status, started_at bigint, answer_within bigint,
+    epoch int, cancelled_before int) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN
+    CASE WHEN closing_as IS NOT NULL OR epoch < cancelled_before OR now >= started_at + answer_within THEN 'close'
+         ELSE 'attempt' END;

@@ -17,14 +17,13 @@ WITH fence AS MATERIALIZED (
 ), chunk AS MATERIALIZED (
     -- earlier_epoch: the batch began in an earlier epoch, and later commits of it may be lost
     SELECT o.id AS task, b.site_id, b.id, b.organisation_id, b.trace_id, b.currency, b.batch_reference, b.generation,
-           b.cancelled_at IS NOT NULL OR b.epoch < f.cancelled_before AS cancelled, b.submitted_at,
+           batch_cancelled(b.cancelled_at, b.epoch, f.cancelled_before) AS cancelled, b.submitted_at,
            b.epoch < f.epoch AS earlier_epoch, b.epoch = f.epoch AND f.certain AS certain,
            b.epoch < f.held_before AS held, f.epoch,
            EXISTS (SELECT FROM debit_pauses d WHERE d.organisation_id = b.organisation_id) AS paused,
            o.first_row, o.last_row, o.first_row + :part_first::int AS part_first,
            least(o.last_row, o.first_row + :part_first::int + :part_rows::int - 1) AS part_last, f.now, f.server_now,
-           CASE WHEN f.now >= b.settle_by THEN 'confirm'
-                WHEN f.now >= b.settle_by - :last_attempt_before THEN 'close' ELSE 'attempt' END AS phase
+           debit_phase(f.now, b.settle_by, :last_attempt_before) AS phase
     FROM fence f CROSS JOIN outbox o JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id
     WHERE o.id = :task
 ), claimed AS (

@@ -25,7 +25,7 @@ WITH fence AS MATERIALIZED (
 ), b AS MATERIALIZED (
     SELECT b.site_id, b.id, b.organisation_id, b.batch_reference, b.currency, b.trace_id,
            (SELECT now FROM service_now) AS now,
-           b.cancelled_at IS NOT NULL OR b.epoch < (SELECT cancelled_before FROM fence) AS cancelled,
+           batch_cancelled(b.cancelled_at, b.epoch, (SELECT cancelled_before FROM fence)) AS cancelled,
            b.epoch = (SELECT epoch FROM fence) AND (SELECT certain FROM fence) AS certain,
            (SELECT epoch FROM fence) = :epoch AS same_epoch
     FROM batches b WHERE b.site_id = :site AND b.id = :batch FOR UPDATE

@@ -15,9 +15,8 @@ import (
 // eligibilityColumns are the columns of an eligibility: of the batch b, its row r and the row's
 // link l.
 const eligibilityColumns = `r.row_index,
-       CASE WHEN now.ms >= b.settle_by THEN 'confirm' WHEN now.ms >= b.settle_by - :last_attempt_before THEN 'close'
-            ELSE 'attempt' END AS phase,
-       b.cancelled_at IS NOT NULL OR b.epoch < (SELECT cancelled_before FROM database_epoch) AS cancelled,
+       debit_phase(now.ms, b.settle_by, :last_attempt_before) AS phase,
+       batch_cancelled(b.cancelled_at, b.epoch, (SELECT cancelled_before FROM database_epoch)) AS cancelled,
        EXISTS (SELECT FROM debit_pauses d WHERE d.organisation_id = b.organisation_id) AS paused,
        r.link_id, coalesce(l.state = 'linked', false) AS linked, l.party`
 

@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"database/sql"
 	"fmt"
 	"regexp"
 	"slices"
@@ -23,8 +24,7 @@ func TestEarlyPlansTakeTheRightIndexes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	for _, query := range []string{"VACUUM ANALYZE outbox", "VACUUM ANALYZE webhook_slots",
-		"SET plan_cache_mode = force_generic_plan"} {
+	for _, query := range []string{"VACUUM ANALYZE outbox", "VACUUM ANALYZE webhook_slots"} {
 		if _, err := conn.ExecContext(t.Context(), query); err != nil {
 			t.Fatal(err)
 		}
@@ -38,29 +38,9 @@ func TestEarlyPlansTakeTheRightIndexes(t *testing.T) {
 	ofQueue := regexp.MustCompile(`outbox_in_flight on .*\n.*Index Cond.*\n.*Filter:.*organisation_id =|` +
 		`Filter:.*organisation_id =.*\n.*Bitmap Index Scan on outbox_in_flight`)
 	index := regexp.MustCompile(`(?:Index (?:Only )?Scan(?: Backward)? using|Bitmap Index Scan on) (\w+)`)
-	n := 0
 	for query, parameters := range models.EarlyPlanSQL {
-		n++
-		if _, err := conn.ExecContext(t.Context(), fmt.Sprintf("PREPARE early%d AS %s", n, query)); err != nil {
-			t.Fatal(err)
-		}
-		var plan []string
-		nulls := strings.TrimSuffix(strings.Repeat("NULL, ", parameters), ", ")
-		rows, err := conn.QueryContext(t.Context(), fmt.Sprintf("EXPLAIN EXECUTE early%d (%s)", n, nulls))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for rows.Next() {
-			var line string
-			if err := rows.Scan(&line); err != nil {
-				t.Fatal(err)
-			}
-			plan = append(plan, line)
-		}
-		if err := rows.Err(); err != nil {
-			t.Fatal(err)
-		}
-		found := index.FindAllStringSubmatch(strings.Join(plan, "\n"), -1)
+		all := genericPlan(t, conn, query, parameters, "COSTS")
+		found := index.FindAllStringSubmatch(all, -1)
 		for i, f := range found { // of a partition: that of the table
 			var of string
 			must(t, conn.QueryRowContext(t.Context(), `
@@ -68,7 +48,7 @@ SELECT coalesce((SELECT inhparent FROM pg_inherits WHERE inhrelid = $1::text::re
 				f[1]).Scan(&of))
 			found[i][1] = of
 		}
-		if all := strings.Join(plan, "\n"); len(found) == 0 || strings.Contains(all, "Join Filter: ((w_1") {
+		if len(found) == 0 || strings.Contains(all, "Join Filter: ((w_1") {
 			t.Errorf("no index, or all of it, in\n%s", all)
 		} else if ofQueue.MatchString(all) {
 			t.Errorf("an organisation's tasks are counted among all of the queue in\n%s", all)
@@ -76,8 +56,46 @@ SELECT coalesce((SELECT inhparent FROM pg_inherits WHERE inhrelid = $1::text::re
 		for _, f := range found {
 			claimsOne := strings.Contains(query, "FROM payment_intents") && strings.Contains(query, "FOR UPDATE")
 			if !slices.Contains(right, f[1]) || claimsOne && f[1] == "payment_intents_list_open" {
-				t.Errorf("%s in\n%s", f[1], strings.Join(plan, "\n"))
+				t.Errorf("%s in\n%s", f[1], all)
 			}
 		}
 	}
+}
+
+// The planner inlines the functions that hold the rules of several statements.
+func TestRulesAreInlined(t *testing.T) {
+	t.Parallel()
+	conn, err := modelstest.Open(t).DB().DB.Conn(t.Context())
+	must(t, err)
+	defer conn.Close()
+	call := regexp.MustCompile(`\b(?:debit_phase|batch_cancelled|transaction_phase)\(`)
+	for _, statement := range models.RuleSQL {
+		plan := genericPlan(t, conn, statement.Text(), len(statement.Names()), "VERBOSE")
+		if called := call.FindString(plan); called != "" {
+			t.Errorf("%s is called in\n%s", called, plan)
+		}
+	}
+}
+
+// genericPlan returns the plan of a statement for any arguments.
+func genericPlan(t *testing.T, conn *sql.Conn, query string, parameters int, options string) string {
+	t.Helper()
+	for _, statement := range []string{"SET plan_cache_mode = force_generic_plan", "PREPARE planned AS " + query} {
+		_, err := conn.ExecContext(t.Context(), statement)
+		must(t, err)
+	}
+	nulls := strings.TrimSuffix(strings.Repeat("NULL, ", parameters), ", ")
+	rows, err := conn.QueryContext(t.Context(), fmt.Sprintf("EXPLAIN (%s) EXECUTE planned (%s)", options, nulls))
+	must(t, err)
+	defer rows.Close()
+	var plan []string
+	for rows.Next() {
+		var line string
+		must(t, rows.Scan(&line))
+		plan = append(plan, line)
+	}
+	must(t, rows.Err())
+	_, err = conn.ExecContext(t.Context(), "DEALLOCATE planned")
+	must(t, err)
+	return strings.Join(plan, "\n")
 }

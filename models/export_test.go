@@ -25,6 +25,11 @@ var EarlyPlanSQL = map[string]int{
 	openRowsSQL.Text(): 3, storedEventsSQL.Text(): 2, pendingInvitationsSQL.Text(): 1,
 }
 
+// RuleSQL are statements that call functions for their rules, for a plan test.
+var RuleSQL = []postgres.Statement{
+	claimChunkSQL, holdRowsSQL, checkRowsSQL, recordRowsSQL, claimTransactionSQL, holdTransactionSQL,
+}
+
 // ExplainUnderReader returns the plans of statements that pass the entries of finished work: of the
 // load of the Site's endpoint, of early retries, of leases that have expired recently, and of the
 // tasks that count against caps.

@@ -14,9 +14,7 @@ WITH fence AS MATERIALIZED (
     -- The pending intent. forgotten: the rail may have forgotten the last call.
     SELECT p.*, f.now, f.server_now, f.epoch AS current_epoch, p.in_doubt OR p.epoch < f.epoch AS was_in_doubt,
            coalesce(p.called_at, p.created_at) + :rail_memory <= f.now AS forgotten,
-           CASE WHEN p.closing_as IS NOT NULL OR p.epoch < f.cancelled_before
-               OR f.now >= p.started_at + :answer_within THEN 'close'
-                ELSE 'attempt' END AS phase,
+           transaction_phase(f.now, p.closing_as, p.started_at, :answer_within, p.epoch, f.cancelled_before) AS phase,
            p.epoch >= f.held_before AND (p.lease_until IS NULL OR p.lease_until <= f.server_now)
                AND coalesce(p.next_attempt_at, 0) <= f.now AS free
     FROM fence f CROSS JOIN outbox o CROSS JOIN LATERAL (

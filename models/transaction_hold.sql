@@ -15,6 +15,5 @@ FROM (SELECT now FROM service_now) clock
 WHERE p.site_id = :site AND p.id = :intent AND p.lease_token = :lease AND p.lease_until > statement_timestamp()
   AND p.state = 'pending'
   AND p.epoch >= (SELECT held_before FROM database_epoch)
-RETURNING CASE WHEN p.closing_as IS NOT NULL OR clock.now >= p.started_at + :answer_within
-                 OR p.epoch < (SELECT cancelled_before FROM database_epoch) THEN 'close'
-               ELSE 'attempt' END
+RETURNING transaction_phase(clock.now, p.closing_as, p.started_at, :answer_within, p.epoch,
+                            (SELECT cancelled_before FROM database_epoch))
