@@ -5,12 +5,12 @@
 --
 --   :site, :batch   the batch
 --   :rail_memory    how long the rail remembers a key, in milliseconds
-WITH fence AS MATERIALIZED (
+WITH present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e
 ), b AS MATERIALIZED (
     -- certain: no commit was lost since the batch began.
-    SELECT b.*, b.epoch = f.epoch AND f.certain AS certain, f.now
-    FROM batches b, fence f WHERE b.site_id = :site AND b.id = :batch
+    SELECT b.*, b.epoch = present.epoch AND present.certain AS certain, present.now
+    FROM batches b, present WHERE b.site_id = :site AND b.id = :batch
 ), r AS (
     UPDATE batch_rows r SET state = 'settled', outcome = 'cancelled', settled_at = b.now, next_attempt_at = NULL
     FROM b WHERE r.site_id = :site AND r.batch_id = :batch AND r.state = 'pending' AND b.certain RETURNING 1

@@ -11,20 +11,21 @@
 --   :part_rows           number of rows of the part
 --   :row_lease, :queued_lease, :last_attempt_before, :rail_memory
 --                        RowLease, QueuedLease, LastAttemptBefore, RailMemory, in milliseconds
-WITH fence AS MATERIALIZED (
+WITH present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now, statement_timestamp() AS server_now
     FROM current_epoch(:rail_memory) e
 ), chunk AS MATERIALIZED (
     -- earlier_epoch: the batch began in an earlier epoch, and later commits of it may be lost
     SELECT o.id AS task, b.site_id, b.id, b.organisation_id, b.trace_id, b.currency, b.batch_reference, b.generation,
-           batch_cancelled(b.cancelled_at, b.epoch, f.cancelled_before) AS cancelled, b.submitted_at,
-           b.epoch < f.epoch AS earlier_epoch, b.epoch = f.epoch AND f.certain AS certain,
-           b.epoch < f.held_before AS held, f.epoch,
+           batch_cancelled(b.cancelled_at, b.epoch, present.cancelled_before) AS cancelled, b.submitted_at,
+           b.epoch < present.epoch AS earlier_epoch, b.epoch = present.epoch AND present.certain AS certain,
+           b.epoch < present.held_before AS held, present.epoch,
            EXISTS (SELECT FROM debit_pauses d WHERE d.organisation_id = b.organisation_id) AS paused,
            o.first_row, o.last_row, o.first_row + :part_first::int AS part_first,
-           least(o.last_row, o.first_row + :part_first::int + :part_rows::int - 1) AS part_last, f.now, f.server_now,
-           debit_phase(f.now, b.settle_by, :last_attempt_before) AS phase
-    FROM fence f CROSS JOIN outbox o JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id
+           least(o.last_row, o.first_row + :part_first::int + :part_rows::int - 1) AS part_last,
+           present.now, present.server_now,
+           debit_phase(present.now, b.settle_by, :last_attempt_before) AS phase
+    FROM present CROSS JOIN outbox o JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id
     WHERE o.id = :task
 ), claimed AS (
     -- The claim counts its debit call in advance, so that a crash of the worker cannot lose the
@@ -55,7 +56,7 @@ WITH fence AS MATERIALIZED (
            array_agg(r.link_id) AS link_id, array_agg(coalesce(l.state = 'linked', false)) AS linked,
            array_agg(l.party) AS party
     FROM claimed r LEFT JOIN customer_links l ON l.site_id = r.site_id AND l.id = r.link_id
-), held AS (
+), task_lease AS (
     -- Sets the task's lease to the rows' lease, unless it already ends between RowLease and
     -- QueuedLease from now. Locks rows first, then the outbox.
     UPDATE outbox o SET redispatch_after = c.server_now + :row_lease * interval '1 ms'

@@ -4,11 +4,11 @@
 --
 --   :site, :batch   the batch
 --   :rail_memory    RailMemory in milliseconds
-WITH fence AS MATERIALIZED (
+WITH present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e
 ), b AS MATERIALIZED (
-    SELECT b.*, b.epoch = f.epoch AND f.certain AS certain, f.now
-    FROM batches b, fence f WHERE b.site_id = :site AND b.id = :batch
+    SELECT b.*, b.epoch = present.epoch AND present.certain AS certain, present.now
+    FROM batches b, present WHERE b.site_id = :site AND b.id = :batch
 ), r AS (
     UPDATE batch_rows r SET state = 'settled', in_doubt = r.state <> 'pending' OR r.attempts > 0 OR NOT b.certain,
         outcome = CASE WHEN r.state <> 'pending' OR r.attempts > 0 OR NOT b.certain THEN 'unconfirmed'

@@ -3,10 +3,10 @@
 -- rows in doubt after a loss of the database, are left to their tasks.
 --
 --   :last_attempt_before, :rail_memory   LastAttemptBefore and RailMemory, in milliseconds
-WITH fence AS MATERIALIZED (
+WITH present AS MATERIALIZED (
     SELECT * FROM current_epoch(:rail_memory)
 ), b AS MATERIALIZED (
-    SELECT b.*, b.epoch = (SELECT epoch FROM fence) AND (SELECT certain FROM fence) AS certain,
+    SELECT b.*, b.epoch = (SELECT epoch FROM present) AND (SELECT certain FROM present) AS certain,
         (SELECT now FROM service_now) AS now
     FROM batches b
     WHERE b.settled_at IS NULL AND b.attempts_over_at IS NULL AND b.settle_by <= (SELECT now

@@ -20,14 +20,14 @@
 --   :confirming                    the row was settled when it was claimed
 --   :alerts                        kind of alert, or ''
 --   :keys                          rail key
-WITH fence AS MATERIALIZED (
+WITH present AS MATERIALIZED (
     SELECT * FROM current_epoch(:rail_memory)
 ), b AS MATERIALIZED (
     SELECT b.site_id, b.id, b.organisation_id, b.batch_reference, b.currency, b.trace_id,
            (SELECT now FROM service_now) AS now,
-           batch_cancelled(b.cancelled_at, b.epoch, (SELECT cancelled_before FROM fence)) AS cancelled,
-           b.epoch = (SELECT epoch FROM fence) AND (SELECT certain FROM fence) AS certain,
-           (SELECT epoch FROM fence) = :epoch AS same_epoch
+           batch_cancelled(b.cancelled_at, b.epoch, (SELECT cancelled_before FROM present)) AS cancelled,
+           b.epoch = (SELECT epoch FROM present) AND (SELECT certain FROM present) AS certain,
+           (SELECT epoch FROM present) = :epoch AS same_epoch
     FROM batches b WHERE b.site_id = :site AND b.id = :batch FOR UPDATE
 ), v AS MATERIALIZED (
     -- The results that count. MATERIALIZED makes the join with the rows a hash join.

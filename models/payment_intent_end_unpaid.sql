@@ -7,16 +7,16 @@
 --   DUE           a query that selects the intents' site_id and id and locks them; see
 --                 endUnpaidSQL in payment_intent_store.go
 WITH due AS (:DUE
-), fence AS MATERIALIZED (
+), present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e
 )
 UPDATE payment_intents p SET
-    state = CASE WHEN p.epoch < f.epoch THEN 'pending' ELSE 'final' END::intent_state,
-    in_doubt = p.epoch < f.epoch,
-    closing_as = CASE WHEN p.epoch < f.epoch THEN :status::transaction_status END,
-    transaction_status = CASE WHEN p.epoch >= f.epoch THEN :status::transaction_status END,
-    final_at = CASE WHEN p.epoch >= f.epoch THEN f.now END
-FROM due, fence f
+    state = CASE WHEN p.epoch < present.epoch THEN 'pending' ELSE 'final' END::intent_state,
+    in_doubt = p.epoch < present.epoch,
+    closing_as = CASE WHEN p.epoch < present.epoch THEN :status::transaction_status END,
+    transaction_status = CASE WHEN p.epoch >= present.epoch THEN :status::transaction_status END,
+    final_at = CASE WHEN p.epoch >= present.epoch THEN present.now END
+FROM due, present
 WHERE p.site_id = due.site_id AND p.id = due.id AND p.state = 'created'
 RETURNING p.site_id, p.id, p.organisation_id, p.code, p.amount, p.currency, p.order_id, p.line_items, p.return_url,
     p.qr_code_format, p.state, p.transaction_status, p.status_reason, p.created_at, p.expires_at, p.final_at,

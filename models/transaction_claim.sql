@@ -7,17 +7,19 @@
 --   :task, :lease   the task and the lease token
 --   :row_lease, :answer_within, :rail_memory
 --                   RowLease, AnswerWithin and RailMemory, in milliseconds
-WITH fence AS MATERIALIZED (
+WITH present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now, statement_timestamp() AS server_now
         FROM current_epoch(:rail_memory) e
 ), t AS MATERIALIZED (
     -- The pending intent. forgotten: the rail may have forgotten the last call.
-    SELECT p.*, f.now, f.server_now, f.epoch AS current_epoch, p.in_doubt OR p.epoch < f.epoch AS was_in_doubt,
-           coalesce(p.called_at, p.created_at) + :rail_memory <= f.now AS forgotten,
-           transaction_phase(f.now, p.closing_as, p.started_at, :answer_within, p.epoch, f.cancelled_before) AS phase,
-           p.epoch >= f.held_before AND (p.lease_until IS NULL OR p.lease_until <= f.server_now)
-               AND coalesce(p.next_attempt_at, 0) <= f.now AS free
-    FROM fence f CROSS JOIN outbox o CROSS JOIN LATERAL (
+    SELECT p.*, present.now, present.server_now, present.epoch AS current_epoch,
+           p.in_doubt OR p.epoch < present.epoch AS was_in_doubt,
+           coalesce(p.called_at, p.created_at) + :rail_memory <= present.now AS forgotten,
+           transaction_phase(present.now, p.closing_as, p.started_at, :answer_within, p.epoch,
+                             present.cancelled_before) AS phase,
+           p.epoch >= present.held_before AND (p.lease_until IS NULL OR p.lease_until <= present.server_now)
+               AND coalesce(p.next_attempt_at, 0) <= present.now AS free
+    FROM present CROSS JOIN outbox o CROSS JOIN LATERAL (
         -- By its key: with another index, the planner could scan all pending intents.
         SELECT * FROM payment_intents x WHERE x.site_id = o.site_id AND x.id = o.subject_id LIMIT 1 FOR UPDATE
     ) p

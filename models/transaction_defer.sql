@@ -9,21 +9,21 @@
 --   :claimed_at, :epoch                   service time and epoch of the claim
 --   :alert                                kind of alert, or ''
 --   :answer_within, :rail_memory          AnswerWithin and RailMemory, in milliseconds
-WITH fence AS MATERIALIZED (
+WITH present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e
 ), p AS (
-    UPDATE payment_intents p SET in_doubt = NOT (:release AND f.epoch = :epoch), deferrals = p.deferrals + 1,
+    UPDATE payment_intents p SET in_doubt = NOT (:release AND present.epoch = :epoch), deferrals = p.deferrals + 1,
         attempts = p.attempts + :calls,
         called_at = CASE WHEN :answered THEN greatest(p.called_at, :claimed_at) ELSE p.called_at END,
-        next_attempt_at = f.now + :retry_after, lease_token = NULL, lease_until = NULL
-    FROM fence f
+        next_attempt_at = present.now + :retry_after, lease_token = NULL, lease_until = NULL
+    FROM present
     WHERE p.site_id = :site AND p.id = :intent AND p.state = 'pending' AND p.lease_token = :lease
     RETURNING p.*
 ), alert AS MATERIALIZED (
     -- An alert that an operator has closed stays closed while the transaction is in doubt.
     SELECT count(raise_alert(k.kind, :key, p.organisation_id, p.site_id, '', p.trace_id))
-    FROM p, fence f, (SELECT coalesce(nullif(:alert, ''), 'transactionInDoubt') AS kind) k
-    WHERE (:alert <> '' OR p.in_doubt AND f.now >= coalesce(p.started_at, p.expires_at) + :answer_within)
+    FROM p, present, (SELECT coalesce(nullif(:alert, ''), 'transactionInDoubt') AS kind) k
+    WHERE (:alert <> '' OR p.in_doubt AND present.now >= coalesce(p.started_at, p.expires_at) + :answer_within)
       AND NOT EXISTS (SELECT FROM alerts a WHERE a.kind = k.kind AND a.subject = :key)
 )
 UPDATE outbox o SET available_at = p.next_attempt_at, dispatched_at = NULL, redispatch_after = NULL

@@ -9,21 +9,22 @@
 --   :epoch                                epoch of the claim
 --   :transaction, :party, :charge         of a payment that the database has lost
 --   :rail_memory                          RailMemory in milliseconds
-WITH fence AS MATERIALIZED (
+WITH present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e
 ), p AS (
     UPDATE payment_intents p SET state = 'final', transaction_status = :status::transaction_status,
-        status_reason = nullif(:reason, '')::row_outcome, final_at = f.now, attempts = p.attempts + :calls,
+        status_reason = nullif(:reason, '')::row_outcome, final_at = present.now, attempts = p.attempts + :calls,
         closing_as = NULL, in_doubt = false, next_attempt_at = NULL, lease_token = NULL, lease_until = NULL,
         transaction_id = CASE WHEN :status IN ('Cancelled', 'Expired') THEN NULL
             ELSE coalesce(p.transaction_id, :transaction) END,
         party = CASE WHEN :status IN ('Cancelled', 'Expired') THEN NULL ELSE coalesce(p.party, :party) END,
         amount_charged = CASE WHEN :status IN ('Cancelled', 'Expired') THEN NULL
             ELSE coalesce(p.amount_charged, :charge) END,
-        started_at = CASE WHEN :status IN ('Cancelled', 'Expired') THEN NULL ELSE coalesce(p.started_at, f.now) END
-    FROM fence f
+        started_at = CASE WHEN :status IN ('Cancelled', 'Expired') THEN NULL
+            ELSE coalesce(p.started_at, present.now) END
+    FROM present
     WHERE p.site_id = :site AND p.id = :intent AND p.state = 'pending'
-      AND (p.lease_token = :lease AND (:from_rail OR f.epoch = :epoch) OR :status = 'Settled')
+      AND (p.lease_token = :lease AND (:from_rail OR present.epoch = :epoch) OR :status = 'Settled')
     RETURNING p.*
 ), ledger AS (
     INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, payment_intent_id, order_id)
@@ -32,7 +33,7 @@ WITH fence AS MATERIALIZED (
 ), done AS (
     DELETE FROM outbox WHERE id = :task AND EXISTS (SELECT FROM p)
 ), alert AS (
-    UPDATE alerts SET closed_at = (SELECT now FROM fence)
+    UPDATE alerts SET closed_at = (SELECT now FROM present)
     WHERE kind IN ('transactionInDoubt', 'railConflict', 'railForgot') AND subject = :key
         AND closed_at IS NULL AND EXISTS (SELECT FROM p)
 )
