@@ -65,6 +65,20 @@ CREATE TABLE link_totals (
     PRIMARY KEY (site_id, level, bucket, state)
 ) WITH (fillfactor = 50); -- leaves space for HOT updates
 
+-- The planner inlines the following functions, so that they cost no call.
+
+-- link_bucket is the bucket of the node of a level that covers a time.
+CREATE FUNCTION link_bucket(level int, at bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN at >> 7 * level;
+
+-- link_start is the time at which a node begins.
+CREATE FUNCTION link_start(level int, bucket bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN bucket << 7 * level;
+
+-- link_part is the part, 1 to 128, that holds a time in the node of a level.
+CREATE FUNCTION link_part(level int, at bigint) RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (at >> 7 * (level - 1) & 127)::int + 1;
+
 CREATE FUNCTION note_link_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP <> 'INSERT' THEN

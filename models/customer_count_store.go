@@ -8,17 +8,20 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// splitLinksAbove is the number of links of one state above which a part of a node becomes a node
-// of its own; see linkNode. It also bounds, roughly, the links that a query counts one by one at
-// each end of a time range.
-const splitLinksAbove = 512
+const (
+	// splitLinksAbove is the number of links of one state above which a part of a node becomes a
+	// node of its own; see linkNode. It also bounds, roughly, the links that a query counts one by
+	// one at each end of a time range.
+	splitLinksAbove = 512
+	// splitEarlyAbove is the limit on level splitEarlyLevel and above, whose parts span days or a
+	// year: a node is made while its part holds few links.
+	splitEarlyAbove = 8
+	splitEarlyLevel = 5
+)
 
 // linkCountsLock is the advisory lock of the counts. It admits one fold or recount at a time.
 // Writers of links do not take it.
 const linkCountsLock = 0x5376634c696e6b // "SvcLink"
-
-// linkPart is SQL for the part, 1 to 128, of a node of a level that holds a link.
-const linkPart = `(invited_at >> 7 * (level - 1) & 127)::int + 1`
 
 var (
 	//go:embed customer_folded.sql
@@ -45,10 +48,9 @@ SELECT id FROM sites WHERE EXISTS (SELECT FROM customer_links WHERE site_id = si
 
 // withFoldedLinks replaces the variables in upper case of a statement about the counts. FOLDED is a
 // query of the link counts that each part of the nodes in CTE "nodes" must show. WRITTEN are the
-// CTEs that add changes to the totals, and PART is linkPart.
+// CTEs that add changes to the totals.
 func withFoldedLinks(text string) string {
-	text = strings.NewReplacer(":FOLDED", strings.TrimSpace(foldedText), ":WRITTEN", foldPartsText).Replace(text)
-	return strings.ReplaceAll(text, ":PART", linkPart)
+	return strings.NewReplacer(":FOLDED", strings.TrimSpace(foldedText), ":WRITTEN", foldPartsText).Replace(text)
 }
 
 // linkNode identifies a node of the link counts, a tree over invitation time for each Site. A node
@@ -73,7 +75,7 @@ func (s *Store) FoldLinkChanges(ctx context.Context, limit int) (n int, err erro
 			return err
 		}
 		var oversized []linkNode
-		n, oversized, err = addToCounts(ctx, tx, foldChangesSQL, postgres.Args{"limit": limit, "split_above": s.splitAbove})
+		n, oversized, err = s.addToCounts(ctx, tx, foldChangesSQL, postgres.Args{"limit": limit})
 		if err != nil {
 			return err
 		}
@@ -97,8 +99,8 @@ func (s *Store) makeLinkNodes(ctx context.Context, tx postgres.Tx, nodes []linkN
 		for _, n := range nodes {
 			sites, levels, buckets = append(sites, n.SiteID), append(levels, n.Level), append(buckets, n.Bucket)
 		}
-		_, nodes, err = addToCounts(ctx, tx, makeNodesSQL, postgres.Args{
-			"sites": sites, "levels": levels, "buckets": buckets, "split_above": s.splitAbove,
+		_, nodes, err = s.addToCounts(ctx, tx, makeNodesSQL, postgres.Args{
+			"sites": sites, "levels": levels, "buckets": buckets,
 		})
 	}
 	return err
@@ -106,9 +108,10 @@ func (s *Store) makeLinkNodes(ctx context.Context, tx postgres.Tx, nodes []linkN
 
 // addToCounts runs a statement that adds to the counts. It returns the number of changes moved, and
 // the nodes that oversized parts must become.
-func addToCounts(
+func (s *Store) addToCounts(
 	ctx context.Context, tx postgres.Tx, statement postgres.Statement, args postgres.Args,
 ) (moved int, nodes []linkNode, err error) {
+	args["split_above"], args["early_split_above"], args["early_level"] = s.splitAbove, splitEarlyAbove, splitEarlyLevel
 	var rows []struct {
 		linkNode
 		Moved     int

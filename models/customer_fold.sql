@@ -7,7 +7,8 @@
 --
 --   :limit        the largest number of changes
 --   :split_above  the number of links of one state above which a part must become a node
---   PART          an expression for the part of a node that holds a link, from 1
+--   :early_level, :early_split_above
+--                 from this level on, the smaller limit
 --   WRITTEN       the CTEs of customer_fold_parts.sql
 --
 -- customer_count_store.go replaces the variables in upper case.
@@ -17,7 +18,8 @@ WITH gone AS (
     RETURNING site_id, invited_at, state, change
 ), changed AS (
     -- The changes summed by part, for the node of each level that would cover them.
-    SELECT site_id, level, invited_at >> 7 * level AS bucket, :PART AS part, state, sum(change)::int AS change
+    SELECT site_id, level, link_bucket(level, invited_at) AS bucket, link_part(level, invited_at) AS part, state,
+           sum(change)::int AS change
     FROM gone CROSS JOIN generate_series(1, 6) AS level GROUP BY 1, 2, 3, 4, 5
 ), parts AS (
     -- Only the root and nodes that exist.

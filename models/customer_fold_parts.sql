@@ -8,14 +8,14 @@ written AS (
     ON CONFLICT (site_id, level, bucket, state) DO UPDATE SET totals = excluded.totals
     RETURNING site_id, level, bucket, state, totals
 ), oversized AS (
-    -- Parts that are no nodes yet, with more than :split_above links of a state. On levels 5 and 6,
-    -- whose parts span days or a year, more than 8 links suffice: the node is made while its part
-    -- holds few links.
+    -- Parts that are no nodes yet, with more than :split_above links of a state. From :early_level on,
+    -- more than :early_split_above suffice.
     SELECT DISTINCT site_id, level - 1 AS level, bucket << 7 | part - 1 AS bucket
     FROM parts AS p JOIN written USING (site_id, level, bucket, state)
     WHERE level > 1
       AND totals[part] - coalesce(totals[part - 1], 0)
-          > CASE WHEN level > 4 THEN least(:split_above, 8) ELSE :split_above END
+          > CASE WHEN level >= :early_level THEN least(:split_above::int, :early_split_above::int)
+                 ELSE :split_above::int END
       AND NOT EXISTS (SELECT FROM link_totals AS n WHERE n.site_id = p.site_id AND n.level = p.level - 1
           AND n.bucket = p.bucket << 7 | part - 1)
 )

@@ -2,14 +2,14 @@
 -- links less the changes that are not folded yet.
 SELECT n.site_id, n.level, n.bucket, p.part, p.state, p.change FROM nodes AS n CROSS JOIN LATERAL (
         -- Links are read state by state, so that index-only scans suffice.
-        SELECT :PART AS part, state, sum(change)::int AS change FROM (
+        SELECT link_part(n.level, invited_at) AS part, state, sum(change)::int AS change FROM (
             SELECT invited_at, s.state, 1 AS change FROM unnest(enum_range(NULL::link_state)) AS s(state)
             CROSS JOIN LATERAL (
                 SELECT invited_at FROM customer_links WHERE site_id = n.site_id AND state = s.state
-                    AND invited_at >= n.bucket << 7 * n.level AND invited_at < (n.bucket + 1) << 7 * n.level
+                    AND invited_at >= link_start(n.level, n.bucket) AND invited_at < link_start(n.level, n.bucket + 1)
             ) AS l
             UNION ALL
             SELECT invited_at, state, -change FROM link_changes WHERE site_id = n.site_id
-                AND invited_at >= n.bucket << 7 * n.level AND invited_at < (n.bucket + 1) << 7 * n.level
+                AND invited_at >= link_start(n.level, n.bucket) AND invited_at < link_start(n.level, n.bucket + 1)
         ) AS l GROUP BY 1, 2
     ) AS p

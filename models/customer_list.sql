@@ -32,13 +32,14 @@ WITH RECURSIVE clock AS MATERIALIZED (
     UNION ALL
     SELECT t.at, t.sign, t.level - 1, n.before, n.found
     FROM tree t CROSS JOIN LATERAL (
-        SELECT coalesce(sum(totals[t.at >> 7 * (t.level - 2) & 127]), 0)::bigint AS before, count(*) > 0 AS found
+        SELECT coalesce(sum(totals[link_part(t.level - 1, t.at) - 1]), 0)::bigint AS before,
+               count(*) > 0 AS found
         FROM link_totals
-        WHERE site_id = :site AND level = t.level - 1 AND bucket = t.at >> 7 * (t.level - 1) AND :STORED
+        WHERE site_id = :site AND level = t.level - 1 AND bucket = link_bucket(t.level - 1, t.at) AND :STORED
     ) AS n WHERE t.found
 ), leaf AS MATERIALIZED (
     -- Where each descent ends. start is the beginning of the part that contains the bound.
-    SELECT at, sign, at >> 7 * level << 7 * level AS start FROM tree WHERE NOT found
+    SELECT at, sign, link_start(level, link_bucket(level, at)) AS start FROM tree WHERE NOT found
 ), total AS (
     SELECT coalesce(sum(n), 0) AS n FROM (
         SELECT sign * before AS n FROM tree

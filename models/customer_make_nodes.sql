@@ -3,6 +3,8 @@
 --
 --   :sites, :levels, :buckets  the nodes, one array a column
 --   :split_above               the number of links of one state above which a part becomes a node
+--   :early_level, :early_split_above
+--                              from this level on, the smaller limit
 --   FOLDED                     customer_folded.sql: what each part of the nodes must show
 --   WRITTEN                    the CTEs of customer_fold_parts.sql
 --
