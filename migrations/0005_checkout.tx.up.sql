@@ -81,3 +81,7 @@ CREATE FUNCTION transaction_phase(now bigint, closing_as transaction_status, sta
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN
     CASE WHEN closing_as IS NOT NULL OR epoch < cancelled_before OR now >= started_at + answer_within THEN 'close'
          ELSE 'attempt' END;
+
+-- payment_rail_key computes models.PaymentRailKey. The planner inlines it.
+CREATE FUNCTION payment_rail_key(intent uuid) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'p1_pi_' || intent::text;

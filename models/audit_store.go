@@ -106,7 +106,7 @@ WHERE p.transaction_status::text IS DISTINCT FROM e.transaction_status
   AND (p.state <> 'final' OR p.final_at > svc_now() - ` + auditedMillis + `)`}, // older events may be dropped
 	{"a settled transaction has its ledger entry", `
 SELECT p.transaction_id::text, p.amount_charged || ' charged, in the ledger ' || coalesce(l.amount, 0)
-FROM :PAYMENTS p LEFT JOIN ledger_entries l ON l.rail_key = 'p1_pi_' || p.id
+FROM :PAYMENTS p LEFT JOIN ledger_entries l ON l.rail_key = payment_rail_key(p.id)
 WHERE p.transaction_status = 'Settled' AND p.amount_charged <> coalesce(l.amount, 0)`},
 	{"the ledger has entries of settled transactions only", `
 SELECT l.rail_key, coalesce(p.transaction_status::text, p.state::text) FROM :LEDGER l
@@ -205,7 +205,7 @@ var sandboxChecks = newAuditChecks([][2]string{
     SELECT ` + rowKeySQL + ` AS key
     FROM keys k JOIN batch_rows r ON r.site_id = k.site_id AND r.batch_id = k.id
     WHERE r.state = 'inProgress' OR r.in_doubt
-    UNION ALL SELECT 'p1_pi_' || id FROM payment_intents WHERE state = 'pending'
+    UNION ALL SELECT payment_rail_key(id) FROM payment_intents WHERE state = 'pending'
 )
 SELECT rail.key, rail.amount || ' debited, in the ledger ' || coalesce(l.amount, 0)
 FROM rail LEFT JOIN ledger_entries l ON l.rail_key = rail.key LEFT JOIN open ON open.key = rail.key

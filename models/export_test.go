@@ -28,7 +28,7 @@ var EarlyPlanSQL = map[string]int{
 // RuleSQL are statements that call functions for their rules, for a plan test.
 var RuleSQL = []postgres.Statement{
 	claimChunkSQL, holdRowsSQL, checkRowsSQL, recordRowsSQL, claimTransactionSQL, holdTransactionSQL,
-	foldChangesSQL, makeNodesSQL, linkLists[""].going(""),
+	foldChangesSQL, makeNodesSQL, linkLists[""].going(""), keyedPaymentsSQL,
 }
 
 // ExplainUnderReader returns the plans of statements that pass the entries of finished work: of the

@@ -85,7 +85,7 @@ WITH p AS (
     RETURNING *
 ), ledger AS (
     INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, payment_intent_id, order_id)
-    SELECT 'p1_' || id, site_id, final_at, amount_charged, currency, id, order_id FROM p
+    SELECT payment_rail_key(id), site_id, final_at, amount_charged, currency, id, order_id FROM p
 ), event AS (
     INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status, status,
                                 attempts, created_at, requested_at, delivered_at, trace_id, body)
