@@ -9,7 +9,8 @@
 --   :task                 the task
 --   :last_attempt_before, :confirm_within
 --                         LastAttemptBefore and ConfirmWithin, in milliseconds
---   :held_retry           delay of work that is held after a restore, in milliseconds
+--   :held_retry, :sweep_delay
+--                         heldRetry and sweepDelay, in milliseconds
 WITH t AS MATERIALIZED (
     SELECT b.site_id, b.id, b.organisation_id, b.settle_by, o.first_row, o.last_row, n.now,
            least(o.available_at, n.now) AS due_since, statement_timestamp() AS server_now,
@@ -27,7 +28,7 @@ WITH t AS MATERIALIZED (
            min(CASE WHEN t.held THEN t.now + :held_retry
                     WHEN r.state = 'pending' AND t.now < t.settle_by - :last_attempt_before
                         AND EXISTS (SELECT FROM pause) THEN t.settle_by - :last_attempt_before
-                    WHEN r.state <> 'settled' AND t.now >= t.settle_by THEN t.now + 1000 -- the sweep settles it first
+                    WHEN r.state <> 'settled' AND t.now >= t.settle_by THEN t.now + :sweep_delay
                     WHEN t.now < t.settle_by - :last_attempt_before THEN least(coalesce(r.next_attempt_at, t.due_since),
                         t.settle_by - :last_attempt_before)
                     ELSE coalesce(r.next_attempt_at, t.due_since) END)

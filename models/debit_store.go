@@ -77,8 +77,12 @@ SELECT site_id, id FROM batches
 WHERE site_id = :site AND id = :batch AND settled_at IS NULL AND settle_by <= svc_now() FOR UPDATE`)
 )
 
-// heldRetry is the delay before a task looks again at work that is held after a restore.
-const heldRetry = 15 * time.Second
+const (
+	// heldRetry is the delay before a task looks again at work that is held after a restore.
+	heldRetry = 15 * time.Second
+	// sweepDelay is the delay of the task of a row past its deadline, which the sweep settles first.
+	sweepDelay = time.Second
+)
 
 // ClaimChunk claims the due rows in one part of a task's chunk under the lease token, for RowLease.
 // It returns no rows if other workers hold them or none is due. While debits may begin, it binds a
@@ -327,6 +331,7 @@ func (s *Store) ParkChunk(ctx context.Context, task TaskID) error {
 	_, err := s.pg.Run(ctx, parkChunkSQL, postgres.Args{
 		"task": task, "last_attempt_before": LastAttemptBefore.Milliseconds(),
 		"confirm_within": ConfirmWithin.Milliseconds(), "held_retry": heldRetry.Milliseconds(),
+		"sweep_delay": sweepDelay.Milliseconds(),
 	})
 	return wrap("park chunk", err)
 }

@@ -2,10 +2,13 @@
 -- takes one step in an index for each Site with waiting tasks, and counts a bounded number of tasks
 -- in each lane that it lists.
 --
---   :queues  the queues
---   :sites   how many Sites of each queue, the first ones in the order of the index
---   :lanes   how many lanes to list
---   :most    the number at which counting stops
+--   :queues           the queues
+--   :sites            how many Sites of each queue, the first ones in the order of the index
+--   :lanes            how many lanes to list
+--   :most             the number at which counting stops
+--   :debits           QueueDebits
+--   :recorded_within  recordedWithin in milliseconds
+--   :most_recorded    the number of recorded debits at which counting stops
 WITH RECURSIVE waiting (n, queue, organisation_id, site_id, oldest_at) AS (
     SELECT 1, q.queue, first.organisation_id, first.site_id, first.available_at
     FROM unnest(:queues::text[]) AS q (queue) CROSS JOIN LATERAL (
@@ -42,10 +45,11 @@ CROSS JOIN LATERAL (
         ORDER BY o.available_at LIMIT :most) few
 ) w
 LEFT JOIN LATERAL (
-    -- Debits recorded in the last minute.
+    -- Debits recorded lately.
     SELECT count(*) AS recorded FROM (
         SELECT FROM ledger_entries e
-        WHERE l.queue = 'debits' AND e.site_id = l.site_id AND e.recorded_at > (SELECT now FROM clock) - 60000
-        LIMIT 100000) few
+        WHERE l.queue = :debits AND e.site_id = l.site_id
+          AND e.recorded_at > (SELECT now FROM clock) - :recorded_within
+        LIMIT :most_recorded) few
 ) r ON true
 ORDER BY oldest_due DESC, l.queue, l.organisation_id, l.site_id

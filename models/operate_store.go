@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	_ "embed" // statements
 	"errors"
+	"time"
 
 	"partnerbilling/models/postgres"
 )
@@ -20,8 +21,13 @@ type Lane struct {
 	Due            int            // those of them that are due
 	InFlight       int            // dispatched tasks, at most MostCounted
 	OldestDue      Age            // of the oldest waiting task that is due; 0: none is due
-	Recorded       int            // of QueueDebits: debits recorded in the last minute, at most 100,000
+	Recorded       int            // of QueueDebits: debits recorded within recordedWithin, at most mostRecorded
 }
+
+const (
+	recordedWithin = time.Minute
+	mostRecorded   = 100_000
+)
 
 // PartnerBacklog is how long an organisation's oldest due task of a queue has waited.
 type PartnerBacklog struct {
@@ -66,7 +72,8 @@ WHERE kind <> 'inFlight' ORDER BY found_at DESC LIMIT :limit`)
 // at no more than WatchedSites Sites of each queue.
 func (s *Store) Lanes(ctx context.Context, limit int) (lanes []Lane, err error) {
 	err = s.pg.Select(ctx, lanesSQL, postgres.Args{
-		"queues": Queues, "sites": WatchedSites, "lanes": limit, "most": MostCounted,
+		"queues": Queues, "sites": WatchedSites, "lanes": limit, "most": MostCounted, "debits": string(QueueDebits),
+		"recorded_within": recordedWithin.Milliseconds(), "most_recorded": mostRecorded,
 	}, &lanes)
 	return lanes, wrap("lanes", err)
 }

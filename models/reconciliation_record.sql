@@ -6,6 +6,7 @@
 --   :from, :to                  compared_to before (0: none) and after
 --   :keys, :kinds, :sites, :debited_at, :details  the differences, one array a column
 --   :resolved                   rail keys whose differences are resolved
+--   :min_recheck, :max_recheck  minRecheck and maxRecheck, in milliseconds
 --   :gap                        the detail of an alert about a time that was never compared, or ''
 WITH moved AS MATERIALIZED (
     -- No row if another comparison has moved compared_to meanwhile: the step then records nothing.
@@ -21,10 +22,10 @@ WITH moved AS MATERIALIZED (
         AS f (key, kind, site_id, debited_at, detail)
     LEFT JOIN reconciliation_differences d ON d.rail_key = f.key
 ), stored AS (
-    -- A difference is checked again after an eighth of its age, at least a minute, at most an hour.
+    -- A difference is checked again after an eighth of its age, within :min_recheck and :max_recheck.
     INSERT INTO reconciliation_differences AS d (rail_key, kind, site_id, debited_at, detail, found_at, next_check_at)
     SELECT key, kind, site_id, debited_at, detail, found_at,
-           now + least(greatest((now - found_at) / 8, 60000), 3600000)
+           now + least(greatest((now - found_at) / 8, :min_recheck), :max_recheck)
     FROM found ORDER BY key
     ON CONFLICT (rail_key) DO UPDATE SET kind = excluded.kind, site_id = coalesce(excluded.site_id, d.site_id),
         debited_at = coalesce(excluded.debited_at, d.debited_at), detail = excluded.detail,

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"partnerbilling/models/postgres"
 )
@@ -154,6 +155,9 @@ func (s *Store) DecidedKeys(ctx context.Context, keys []string) (decided []strin
 	return decided, wrap("decided keys", err)
 }
 
+// minRecheck and maxRecheck bound the time until a difference is checked again.
+const minRecheck, maxRecheck = time.Minute, time.Hour
+
 // RecordComparison records a step of the comparison, with its differences and their alerts. It
 // returns false, and changes nothing, if another process has moved ComparedTo away from From.
 func (s *Store) RecordComparison(ctx context.Context, c Comparison) (moved bool, err error) {
@@ -170,6 +174,7 @@ func (s *Store) RecordComparison(ctx context.Context, c Comparison) (moved bool,
 	err = s.pg.Get(ctx, recordComparisonSQL, postgres.Args{
 		"from": c.From, "to": c.To, "keys": keys, "kinds": kinds, "sites": sites, "debited_at": debitedAt,
 		"details": details, "resolved": c.Resolved, "gap": c.Gap,
+		"min_recheck": minRecheck.Milliseconds(), "max_recheck": maxRecheck.Milliseconds(),
 	}, &moved)
 	return moved, wrap("record the comparison", err)
 }
