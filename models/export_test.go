@@ -18,7 +18,7 @@ var ReclaimLostSQL = reclaimLostSQL.Text()
 
 // EarlyPlanSQL are statements for a plan test, with their numbers of parameters.
 var EarlyPlanSQL = map[string]int{
-	claimDueSQL.Text(): 6, claimTasksSQL.Text(): 8, claimWebhooksSQL.Text(): 7, claimTransactionSQL.Text(): 5,
+	claimDueSQL.Text(): 6, claimTasksSQL.Text(): 9, claimWebhooksSQL.Text(): 7, claimTransactionSQL.Text(): 5,
 	recordWebhooksSQL.Text(): 20,
 	endpointLoadSQL.Text():   2, releaseSlotsSQL.Text(): 4, retryTasksSQL.Text(): 4,
 	figuresSQL.Text():  len(figuresSQL.Names()),

@@ -8,6 +8,7 @@
 --   :organisation_in_flight   how many of its tasks of one organisation may be in flight
 --   :queue_in_flight          how many of its tasks of all organisations may be in flight
 --   :other_in_flight          as :organisation_in_flight, for each other queue
+--   :webhooks                 QueueWebhooks
 --   :webhooks_in_flight       factor of :other_in_flight for webhooks
 --   :most_webhooks            how many webhooks one claim takes at most
 --   :claim_lease              ClaimLease in milliseconds
@@ -22,15 +23,15 @@ WITH asked AS MATERIALIZED (
 ), organisation_capacity AS MATERIALIZED (
     SELECT l.queue, l.organisation_id,
            CASE l.queue WHEN :queue THEN :organisation_in_flight::int
-               WHEN 'webhooks' THEN :webhooks_in_flight::int * :other_in_flight::int
+               WHEN :webhooks THEN :webhooks_in_flight::int * :other_in_flight::int
                ELSE :other_in_flight::int END - (
                SELECT count(*) FROM tasks_leased f WHERE f.queue = l.queue AND f.organisation_id = l.organisation_id
                    AND f.dispatched_at IS NOT NULL) AS free
     FROM (SELECT DISTINCT queue, organisation_id FROM asked) l
 ), queue_capacity AS MATERIALIZED (
-    SELECT q.queue, CASE q.queue WHEN 'webhooks' THEN :most_webhooks ELSE :queue_in_flight - (
+    SELECT q.queue, CASE q.queue WHEN :webhooks THEN :most_webhooks ELSE :queue_in_flight - (
                SELECT count(*) FROM tasks_leased f WHERE f.queue = q.queue) END AS free
-    FROM (SELECT DISTINCT queue FROM asked) q WHERE q.queue IN (:queue, 'webhooks')
+    FROM (SELECT DISTINCT queue FROM asked) q WHERE q.queue IN (:queue, :webhooks)
 ), ranked AS (
     SELECT a.id, a.queue, row_number() OVER (PARTITION BY a.queue ORDER BY a.id) AS queue_rank
     FROM (SELECT *, row_number() OVER (PARTITION BY queue, organisation_id

@@ -35,9 +35,6 @@ func (d Dispatch) total() int {
 
 // claimDueSQL and claimTasksSQL commit without waiting for the disk. A crash of Postgres may undo a
 // claim; its tasks then go out again under the same ids. Decisions about money wait for the disk.
-//
-// num_nulls(dispatched_at) = 0 means that dispatched_at IS NOT NULL. It keeps the planner off the
-// partial indexes, where dead entries of other tasks make a look-up by id slow.
 var (
 	//go:embed outbox_claim_due.sql
 	outboxClaimDueText string
@@ -56,6 +53,8 @@ SELECT EXISTS (
   AND NOT EXISTS (SELECT FROM queue_pauses WHERE queue = :queue)`)
 	inFlightSQL = postgres.SQL(`
 SELECT count(*) FROM tasks_leased WHERE queue = :queue`)
+	// num_nulls(dispatched_at) = 0 means that dispatched_at IS NOT NULL. It keeps the planner off
+	// the partial indexes, where dead entries of other tasks make a look-up by id slow.
 	confirmDispatchedSQL = postgres.SQL(`
 UPDATE outbox o SET
     redispatch_after = greatest(o.redispatch_after, o.dispatched_at + :queued_lease * interval '1 ms')
@@ -131,8 +130,9 @@ func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d, others Dispatch
 	var tasks []Task
 	err := s.pg.Select(ctx, claimTasksSQL, postgres.Args{
 		"tasks": ids, "queue": string(d.Queue), "organisation_in_flight": d.InFlight, "queue_in_flight": d.total(),
-		"other_in_flight": others.InFlight, "webhooks_in_flight": webhooksInFlight, "most_webhooks": others.Limit,
-		"claim_lease": ClaimLease.Milliseconds(),
+		"other_in_flight": others.InFlight, "webhooks": string(QueueWebhooks), "webhooks_in_flight": webhooksInFlight,
+		"most_webhooks": others.Limit,
+		"claim_lease":   ClaimLease.Milliseconds(),
 	}, &tasks)
 	return tasks, wrap("claim tasks", err)
 }

@@ -16,9 +16,9 @@ const (
 )
 
 // RedeliverWebhook starts another round of an event's delivery, in any status: same key, same
-// bytes, the current endpoint and secret, and the full schedule of attempts. Without an endpoint
-// the event becomes undelivered. It returns the event and its task; the task is zero without an
-// endpoint. ErrNotFound: the organisation has no such event.
+// bytes, the current endpoint and secret, and the full schedule of attempts. It returns the event
+// and its task. If the endpoint is missing or disabled, the event becomes undelivered, and the task
+// is zero. ErrNotFound: the organisation has no such event.
 func (s *Store) RedeliverWebhook(
 	ctx context.Context, organisation OrganisationID, id WebhookEventID,
 ) (event WebhookEvent, task TaskID, err error) {
@@ -43,7 +43,7 @@ func (s *Store) RedeliverWebhook(
 // Redelivery is the result of a redelivery by filter.
 type Redelivery struct {
 	Count int      // of redelivered events
-	Tasks []TaskID // of events with an endpoint
+	Tasks []TaskID // of events whose endpoint is enabled
 	// ResumeFrom is the creation of the oldest event that the filter selects and that was left out;
 	// zero: there is none. A call with it as From continues.
 	ResumeFrom Millis
