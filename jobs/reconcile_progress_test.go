@@ -66,13 +66,13 @@ func TestReconcileAdvancesPastABusyTime(t *testing.T) {
 	b := newBooks(t, store, rail.NewSandbox(store))
 	b.reconcile()
 	b.exec(`
-INSERT INTO sandbox_debits (key, agreement_id, amount, currency, status, decided_at)
+INSERT INTO sandbox_debits (key, agreement_id, amount, currency, status, changed_at)
 SELECT 'r1_' || md5(i::text) || md5(i::text), 'agreement', 100, 'AUD', 'succeeded', svc_now() + i * 40
 FROM generate_series(1, 6000) i`)
 	b.exec(`
 INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference,
     customer_reference)
-SELECT key, ?, decided_at + 400, amount, currency, 'b', 'r', 'c' FROM sandbox_debits
+SELECT key, ?, changed_at + 400, amount, currency, 'b', 'r', 'c' FROM sandbox_debits
 WHERE key <> (SELECT max(key) FROM sandbox_debits)`, b.site.ID)
 	modelstest.AdvanceClock(t, store, 10*time.Minute)
 	runs := b.runToEnd(func() {})

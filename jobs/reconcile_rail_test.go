@@ -52,7 +52,7 @@ func TestReconcileFindsUnknownDebits(t *testing.T) {
 			}
 		}
 		b.enter(nobodysKey, 7)
-		b.exec("INSERT INTO sandbox_debits (key, agreement_id, amount, currency, status, decided_at) "+
+		b.exec("INSERT INTO sandbox_debits (key, agreement_id, amount, currency, status, changed_at) "+
 			"VALUES (?, 'planted', 7, 'AUD', 'succeeded', svc_now())", nobodysKey)
 		b.reconcile()
 		delete(found, nobodysKey)
@@ -322,7 +322,7 @@ func TestReconcileManyPages(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
 	b := newBooks(t, store, rail.NewSandbox(store))
-	b.exec(`INSERT INTO sandbox_debits (key, agreement_id, amount, currency, status, decided_at)
+	b.exec(`INSERT INTO sandbox_debits (key, agreement_id, amount, currency, status, changed_at)
 SELECT 'r1_' || md5(i::text) || md5(i::text), 'agreement', 100 + i % 7, 'AUD', 'succeeded', ? + i / 3
 FROM generate_series(1, 4000) i`, noon)
 	for range 3 { // entries of several Sites, recorded a little later than debited
@@ -331,8 +331,8 @@ FROM generate_series(1, 4000) i`, noon)
 	b.exec(`
 INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference,
     customer_reference)
-SELECT d.key, s.id, d.decided_at + 400, d.amount, 'AUD', 'b', 'r', 'c'
-FROM (SELECT *, row_number() OVER (ORDER BY decided_at, key) AS n FROM sandbox_debits) d
+SELECT d.key, s.id, d.changed_at + 400, d.amount, 'AUD', 'b', 'r', 'c'
+FROM (SELECT *, row_number() OVER (ORDER BY changed_at, key) AS n FROM sandbox_debits) d
 JOIN (SELECT id, row_number() OVER (ORDER BY id) - 1 AS m FROM sites) s ON s.m = d.n % 4`)
 	var missing, extra, other string
 	for _, change := range []struct {

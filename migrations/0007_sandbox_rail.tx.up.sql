@@ -11,7 +11,7 @@ CREATE TABLE sandbox_accounts (
 -- arrived has no agreement, amount or currency.
 CREATE TABLE sandbox_debits (
     amount       bigint,
-    decided_at   bigint  NOT NULL,   -- of an undecided debit: when it arrived
+    changed_at   bigint  NOT NULL,   -- of an undecided debit: when it arrived
     due_at       timestamptz,        -- when an undecided debit can be decided; kept afterwards
     key          text    COLLATE "C" NOT NULL,
     agreement_id text    COLLATE "C",
@@ -24,7 +24,7 @@ CREATE TABLE sandbox_debits (
     CHECK (status = 'cancelled' OR agreement_id IS NOT NULL)
 );
 CREATE INDEX sandbox_debits_undecided ON sandbox_debits (due_at) WHERE status = 'undecided';
-CREATE INDEX sandbox_debits_age ON sandbox_debits (decided_at);
+CREATE INDEX sandbox_debits_age ON sandbox_debits (changed_at);
 ALTER TABLE sandbox_debits ADD PRIMARY KEY (key);
 
 -- Faults of the sandbox rail, for all its accounts. Each ends by itself, in service time.

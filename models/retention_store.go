@@ -40,8 +40,8 @@ DELETE FROM client_assertions WHERE ctid = ANY (ARRAY(
     ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED))`)
 	dropSandboxDebitsSQL = postgres.SQL(`
 DELETE FROM sandbox_debits WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM sandbox_debits WHERE decided_at <= svc_now() - :age AND status <> 'undecided'
-    ORDER BY decided_at LIMIT :limit FOR UPDATE SKIP LOCKED))`)
+    SELECT ctid FROM sandbox_debits WHERE changed_at <= svc_now() - :age AND status <> 'undecided'
+    ORDER BY changed_at LIMIT :limit FOR UPDATE SKIP LOCKED))`)
 )
 
 // removeOld runs a statement that removes at most limit items older than age, and returns their

@@ -101,10 +101,10 @@ type SandboxDebit struct {
 	SandboxOrder
 	Status    SandboxStatus
 	Reason    string // of a refusal
-	DecidedAt Millis // service time of the last change
+	ChangedAt Millis // service time of the last change
 }
 
-// SandboxListQuery selects a page of the successful debits with From <= DecidedAt < To, by time and
+// SandboxListQuery selects a page of the successful debits with From <= ChangedAt < To, by time and
 // key. AfterKey, unless "", leaves out those at From whose key is not greater.
 type SandboxListQuery struct {
 	From     Millis

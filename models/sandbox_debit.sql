@@ -22,7 +22,7 @@ WITH clock AS MATERIALIZED (
                        WHERE agreement_id = o.agreement_id LIMIT 1) a ON true
 ), made AS (
     -- Keys are sorted, so that calls with the same keys cannot deadlock.
-    INSERT INTO sandbox_debits (key, agreement_id, amount, currency, status, reason, decided_at, due_at)
+    INSERT INTO sandbox_debits (key, agreement_id, amount, currency, status, reason, changed_at, due_at)
     SELECT key, agreement_id, amount, currency,
            CASE WHEN behaviour IN ('pays', 'bankDown', 'answerLost') THEN 'succeeded'
                 WHEN behaviour = 'slow' THEN 'undecided'

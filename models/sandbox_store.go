@@ -27,22 +27,22 @@ var (
 INSERT INTO sandbox_accounts (agreement_id, behaviour, opened_at) VALUES (:agreement, :behaviour, svc_now())
 ON CONFLICT (agreement_id) DO NOTHING`)
 	cancelSandboxSQL = postgres.SQL(`
-INSERT INTO sandbox_debits AS d (key, status, decided_at)
+INSERT INTO sandbox_debits AS d (key, status, changed_at)
 SELECT key, 'cancelled', now
 FROM (SELECT DISTINCT unnest(:keys::text[]) AS key) AS k, (SELECT svc_now() AS now) AS clock ORDER BY key
-ON CONFLICT (key) DO UPDATE SET status = 'cancelled', decided_at = excluded.decided_at
+ON CONFLICT (key) DO UPDATE SET status = 'cancelled', changed_at = excluded.changed_at
 WHERE d.status = 'undecided'`)
 	sandboxRecordsSQL = postgres.SQL(sandboxRecords + `WHERE key = ANY (:keys::text[])`)
 	sandboxPageSQL    = postgres.SQL(sandboxRecords + `WHERE key > :after ORDER BY key LIMIT :limit`)
 	decideSandboxSQL  = postgres.SQL(`
-UPDATE sandbox_debits SET status = 'succeeded', decided_at = svc_now()
+UPDATE sandbox_debits SET status = 'succeeded', changed_at = svc_now()
 WHERE status = 'undecided' AND due_at <= statement_timestamp()
   AND (:keys::text[] IS NULL OR key = ANY (:keys::text[]))`)
 )
 
 // sandboxRecords selects sandboxRecord rows.
 const sandboxRecords = `
-SELECT key, agreement_id, amount, currency, status, reason, decided_at,
+SELECT key, agreement_id, amount, currency, status, reason, changed_at,
     (extract(epoch FROM due_at - statement_timestamp()) * 1000)::bigint AS due_in_ms
 FROM sandbox_debits
 `

@@ -109,11 +109,11 @@ func TestSandboxDebitsPages(t *testing.T) {
 		t.Fatalf("%d entries, the first is %+v", len(got), got[0])
 	}
 	for i, d := range got[1:] {
-		want := models.SandboxDebit{SandboxOrder: all[i], Status: models.SandboxSucceeded, DecidedAt: d.DecidedAt}
+		want := models.SandboxDebit{SandboxOrder: all[i], Status: models.SandboxSucceeded, ChangedAt: d.ChangedAt}
 		if i == 9 {
 			want.Status, want.Reason = models.SandboxRefused, "accountUnavailable"
 		}
-		if d != want || d.DecidedAt == 0 {
+		if d != want || d.ChangedAt == 0 {
 			t.Errorf("entry %d is %+v, want %+v", i, d, want)
 		}
 	}

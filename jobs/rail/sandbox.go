@@ -136,7 +136,7 @@ func (s *Sandbox) List(ctx context.Context, q ListQuery) (ListPage, error) {
 		CompleteFrom: list.CompleteFrom, CompleteTo: list.CompleteTo,
 	}
 	for i, d := range list.Debits {
-		page.Debits[i] = ListedDebit{Key: d.Key, Particulars: Particulars(d.SandboxParticulars), DebitedAt: d.DecidedAt}
+		page.Debits[i] = ListedDebit{Key: d.Key, Particulars: Particulars(d.SandboxParticulars), DebitedAt: d.ChangedAt}
 	}
 	return page, nil
 }

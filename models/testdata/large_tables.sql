@@ -67,7 +67,7 @@ AND organisation_id >= 'a0000000-0000-7000-8000-000000000000';
 INSERT INTO alerts (kind, subject, raised_at, closed_at) SELECT 'lateTruth', 'filled ' || i, 1, CASE WHEN i % 100 = 0 THEN NULL ELSE 2 END FROM generate_series(1, 20000) i;
 INSERT INTO sandbox_accounts (agreement_id, behaviour, opened_at) SELECT 'filled ' || i, 'pays', 1
 FROM generate_series(1, 20000) i;
-INSERT INTO sandbox_debits (key, agreement_id, amount, currency, status, decided_at) SELECT rail_key, 'a', 100, 'AUD', 'succeeded',
+INSERT INTO sandbox_debits (key, agreement_id, amount, currency, status, changed_at) SELECT rail_key, 'a', 100, 'AUD', 'succeeded',
        CASE WHEN rail_key < 'r1_8' THEN 1 ELSE recorded_at END FROM ledger_entries
 ON CONFLICT DO NOTHING;
 SET session_replication_role = DEFAULT;

@@ -60,8 +60,8 @@ func (f *fleet) plantDebit(ctx context.Context) error {
 	return f.sql(ctx, fmt.Sprintf(`
 DO $$ BEGIN
     INSERT INTO sandbox_debits
-    SELECT (jsonb_populate_record(d, jsonb_build_object('key', 'r1_%x', 'decided_at', svc_now()))).*
-    FROM sandbox_debits d WHERE status = 'succeeded' ORDER BY decided_at DESC LIMIT 1;
+    SELECT (jsonb_populate_record(d, jsonb_build_object('key', 'r1_%x', 'changed_at', svc_now()))).*
+    FROM sandbox_debits d WHERE status = 'succeeded' ORDER BY changed_at DESC LIMIT 1;
     IF NOT FOUND THEN RAISE 'the sandbox rail has no successful debit to copy'; END IF;
 END $$`, key))
 }
