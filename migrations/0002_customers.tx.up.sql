@@ -79,7 +79,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN bucket << 7 * level;
 CREATE FUNCTION link_part(level int, at bigint) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (at >> 7 * (level - 1) & 127)::int + 1;
 
-CREATE FUNCTION note_link_change() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION record_link_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP <> 'INSERT' THEN
         INSERT INTO link_changes VALUES (OLD.site_id, OLD.invited_at, OLD.state, -1);
@@ -89,12 +89,12 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER customer_links_come_and_go AFTER INSERT OR DELETE ON customer_links
-    FOR EACH ROW EXECUTE FUNCTION note_link_change();
+CREATE TRIGGER customer_links_count AFTER INSERT OR DELETE ON customer_links
+    FOR EACH ROW EXECUTE FUNCTION record_link_change();
 CREATE TRIGGER customer_links_change AFTER UPDATE ON customer_links
     FOR EACH ROW
     WHEN ((OLD.site_id, OLD.invited_at, OLD.state) IS DISTINCT FROM (NEW.site_id, NEW.invited_at, NEW.state))
-    EXECUTE FUNCTION note_link_change();
+    EXECUTE FUNCTION record_link_change();
 
 -- add_links adds changes[i] links in part parts[i], from 1, to the totals of a node. NULL totals
 -- mean a node without links.

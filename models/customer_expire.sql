@@ -6,14 +6,14 @@ WITH due AS (
     SELECT id FROM customer_links
     WHERE state = 'invited' AND expires_at <= (SELECT now FROM service_now)
     ORDER BY expires_at LIMIT :most FOR UPDATE SKIP LOCKED
-), over AS (
+), expired AS (
     UPDATE customer_links l SET state = 'expired'
     WHERE l.id = ANY (ARRAY(SELECT id FROM due)) AND l.state = 'invited' RETURNING l.site_id, l.id
 ), touched AS MATERIALIZED (
     SELECT o.site_id, (SELECT s.organisation_id FROM sites s WHERE s.id = o.site_id) AS organisation_id
-    FROM (SELECT DISTINCT site_id FROM over) o
-), asking AS MATERIALIZED (
+    FROM (SELECT DISTINCT site_id FROM expired) o
+), subscribed AS MATERIALIZED (
     SELECT site_id FROM touched WHERE webhook_wanted(organisation_id, site_id, 'customerExpired')
 )
-SELECT (SELECT count(*) FROM over) AS expired, o.id
-FROM (SELECT) one LEFT JOIN (SELECT over.id FROM over JOIN asking USING (site_id)) o ON true
+SELECT (SELECT count(*) FROM expired) AS expired, o.id
+FROM (SELECT) one LEFT JOIN (SELECT e.id FROM expired e JOIN subscribed USING (site_id)) o ON true

@@ -8,7 +8,7 @@
 --   :min_life, :max_life    the bounds of an expiry from now, in milliseconds
 WITH clock AS MATERIALIZED (
     SELECT svc_now() AS now
-), over AS (
+), expired AS (
     UPDATE customer_links SET state = 'expired'
     WHERE site_id = :site AND customer_reference = :reference AND state = 'invited'
       AND expires_at <= (SELECT now FROM clock)
@@ -23,7 +23,7 @@ WITH clock AS MATERIALIZED (
     SELECT :site, :id, :reference, at,
         coalesce(nullif(:expires_at::bigint, 0), (SELECT now FROM clock) + :default_life::bigint), :key, :trace
     FROM start
-    WHERE (SELECT count(*) FROM over) >= 0 -- expires the old link before the insert
+    WHERE (SELECT count(*) FROM expired) >= 0 -- expires the old link before the insert
       AND (:expires_at = 0
            OR :expires_at BETWEEN (SELECT now FROM clock) + :min_life::bigint
                               AND (SELECT now FROM clock) + :max_life::bigint)
@@ -31,6 +31,6 @@ WITH clock AS MATERIALIZED (
     RETURNING invited_at, expires_at
 )
 SELECT (SELECT now FROM clock) AS now, made.invited_at IS NOT NULL AS made, made.invited_at, made.expires_at, (
-    SELECT o.id FROM over o
+    SELECT o.id FROM expired o
     WHERE webhook_wanted((SELECT organisation_id FROM sites s WHERE s.id = :site), :site, 'customerExpired')) AS expired
 FROM clock LEFT JOIN made ON true

@@ -14,7 +14,8 @@
 WITH t AS MATERIALIZED (
     SELECT b.site_id, b.id, b.organisation_id, b.settle_by, o.first_row, o.last_row, n.now,
            least(o.available_at, n.now) AS due_since, statement_timestamp() AS server_now,
-           b.epoch < (SELECT held_before FROM database_epoch) AS held, n.now >= b.settle_by + :confirm_within AS over
+           b.epoch < (SELECT held_before FROM database_epoch) AS held,
+           n.now >= b.settle_by + :confirm_within AS confirming_over
     FROM (SELECT (SELECT now FROM service_now) AS now) n CROSS JOIN outbox o
         JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id
     WHERE o.id = :task
@@ -34,20 +35,20 @@ WITH t AS MATERIALIZED (
                     ELSE coalesce(r.next_attempt_at, t.due_since) END)
                FILTER (WHERE r.lease_until IS NULL OR r.lease_until <= t.server_now) AS due,
            min(r.lease_until) FILTER (WHERE r.lease_until > t.server_now) AS lease,
-           bool_and(t.over AND r.state = 'settled' AND (r.lease_until IS NULL
-               OR r.lease_until <= t.server_now)) AS over
+           bool_and(t.confirming_over AND r.state = 'settled' AND (r.lease_until IS NULL
+               OR r.lease_until <= t.server_now)) AS all_over
     FROM t JOIN batch_rows r ON r.site_id = t.site_id AND r.batch_id = t.id
         AND r.row_index BETWEEN t.first_row AND t.last_row
     WHERE r.state <> 'settled' OR r.in_doubt
 ), given_up AS (
     UPDATE batch_rows r SET in_doubt = false, next_attempt_at = NULL, lease_token = NULL, lease_until = NULL
     FROM t, open
-    WHERE open.over AND r.site_id = t.site_id AND r.batch_id = t.id AND r.row_index BETWEEN t.first_row AND t.last_row
-      AND r.state = 'settled' AND r.in_doubt
+    WHERE open.all_over AND r.site_id = t.site_id AND r.batch_id = t.id
+      AND r.row_index BETWEEN t.first_row AND t.last_row AND r.state = 'settled' AND r.in_doubt
 ), done AS (
-    DELETE FROM outbox o USING open WHERE o.id = :task AND (open.n = 0 OR open.over)
+    DELETE FROM outbox o USING open WHERE o.id = :task AND (open.n = 0 OR open.all_over)
 )
 UPDATE outbox o SET available_at = coalesce(open.due, o.available_at),
     dispatched_at = CASE WHEN open.due IS NULL THEN o.dispatched_at END,
     redispatch_after = CASE WHEN open.due IS NULL AND o.dispatched_at IS NOT NULL THEN open.lease END
-FROM open WHERE o.id = :task AND open.n > 0 AND NOT open.over
+FROM open WHERE o.id = :task AND open.n > 0 AND NOT open.all_over
