@@ -3,10 +3,10 @@
 -- statement skips locked batches and those with a row in doubt. It returns the number of deleted
 -- batches.
 --
---   :lowest, :beyond: the ids of batches whose rows go with their partitions; beyond exclusive
---   :retention: BatchRetention in milliseconds
---   :limit: the maximum number of deleted rows, unless a single batch has more
---   :batches: the maximum number of batches, since all rows of each are read
+--   :lowest, :beyond  the ids of batches whose rows go with their partitions; beyond exclusive
+--   :retention        BatchRetention in milliseconds
+--   :limit            the maximum number of deleted rows, unless a single batch has more
+--   :batches          the maximum number of batches, since all rows of each are read
 WITH old AS MATERIALIZED (
     SELECT site_id, id, submitted_at, CASE WHEN id >= :lowest AND id < :beyond THEN 0 ELSE row_count END AS rows
     FROM batches b

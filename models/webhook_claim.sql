@@ -2,9 +2,9 @@
 -- its endpoint and its slot. It skips the events that another transaction has locked. A task that
 -- is done has no row.
 --
---   one element a claim: :tasks :leases (the lease tokens of the claims)
---   :healthy_failures :healthy_open_until :healthy_openings :healthy_width :healthy_gone_since: the
---   breaker of a healthy endpoint
+--   :tasks, :leases  the tasks, and the lease tokens of their claims
+--   :healthy_failures, :healthy_open_until, :healthy_openings, :healthy_width, :healthy_gone_since
+--                    the breaker of a healthy endpoint
 SELECT a.task, a.lease, (SELECT now FROM service_now) AS now,
        coalesce(o.redispatch_after > statement_timestamp(), false) AS task_leased,
        e.id IS NULL AND EXISTS (

@@ -1,6 +1,6 @@
 -- Waits for the locks of events and of the endpoints that may receive them.
 --
---   :tasks: the events' tasks
+--   :tasks  the events' tasks
 WITH events AS MATERIALIZED (
     SELECT e.organisation_id, CASE WHEN e.is_test THEN e.endpoint_site_id ELSE e.site_id END AS site_id, e.is_test
     FROM unnest(:tasks::uuid[]) AS a (task)

@@ -2,7 +2,8 @@
 -- slots. The caller holds the events' locks. The statement skips a slot that another transaction
 -- has leased again between the caller's reading and locking the event.
 --
---   one element an event: :organisations :events :started (when its attempt was due)
+--   :organisations, :events  the events, one array a column
+--   :started                 when the attempt of each was due
 WITH ended AS (
     DELETE FROM webhook_slots p
     USING unnest(:organisations::uuid[], :events::uuid[], :started::bigint[]) AS a (organisation_id, id, started_at)

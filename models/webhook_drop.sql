@@ -1,9 +1,9 @@
 -- Deletes old events that have ended, with their attempts and slots. It skips locked events, and
 -- events that go with their partition.
 --
---   :lowest, :beyond: the ids of events that go with their partitions; beyond exclusive
---   :age: their retention in milliseconds
---   :limit: the maximum number of events
+--   :lowest, :beyond  the ids of events that go with their partitions; beyond exclusive
+--   :age              their retention in milliseconds
+--   :limit            the maximum number of events
 WITH old AS MATERIALIZED (
     SELECT organisation_id, id,
            (SELECT p.ctid FROM webhook_slots p

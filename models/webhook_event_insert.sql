@@ -2,10 +2,12 @@
 -- task of a test is leased to the process that asks for the test, and goes out only if that process
 -- dies. No row: the event exists.
 --
---   :organisation :event :site :type :trace :body
---   :intent and :transaction_status: of an intent's final status, else the zero id and ''
---   :test: the event is a test of the endpoint of Site :endpoint_site
---   :task, with its :kind and :queue; :queued_lease in milliseconds
+--   :organisation, :event, :site, :type, :trace, :body
+--                                 the event
+--   :intent, :transaction_status  of an intent's final status; else the zero id and ''
+--   :test, :endpoint_site         whether the event is a test, and of the endpoint of which Site
+--   :task, :kind, :queue          its task
+--   :queued_lease                 QueuedLease in milliseconds
 WITH endpoint AS (
     -- Whether the endpoint of the Site, else the default, takes the event. A test's always does.
     SELECT :test::boolean OR coalesce((

@@ -4,11 +4,17 @@
 -- A result decides its event if its worker holds the lease. A success also decides without it,
 -- unless the event has moved on: it has ended, or a redelivery has begun another round.
 --
---   one element a result, each of another event: :organisations :events :leases :rounds :numbers
---   :verdicts :retries (ms until the next attempt, of pending ones) :endpoints :started (service
---   time) :durations (ms) :codes (0: no answer) :urls :addresses :errors :heads
---   :healthy_failures :healthy_open_until :healthy_openings :healthy_width :healthy_gone_since: the
---   breaker of a healthy endpoint
+--   :organisations, :events, :leases, :rounds, :numbers, :verdicts
+--                         the results, each of another event, one array a column
+--   :retries              the time until the next attempt of a pending event, in milliseconds
+--   :endpoints            the Sites of the endpoints
+--   :started, :durations  when each attempt began, in service time, and how many milliseconds it
+--                         took
+--   :codes                the status codes; 0: no answer
+--   :urls, :addresses, :errors, :heads
+--                         the other columns of the attempts
+--   :healthy_failures, :healthy_open_until, :healthy_openings, :healthy_width, :healthy_gone_since
+--                         the breaker of a healthy endpoint
 WITH e AS MATERIALIZED (
     -- Locks the events in the order of their keys, and reads each by its key: with another index,
     -- the planner could scan all pending events.

@@ -1,9 +1,9 @@
 -- Starts a new round of each event and returns its task. An event whose endpoint is missing or
 -- disabled becomes undelivered, without a task.
 --
---   :organisation
---   :events, and for each of them in :tasks the id of the new round's task
---   :kind and :queue of the tasks
+--   :organisation, :events  the events
+--   :tasks                  the id of the new round's task for each event
+--   :kind, :queue           kind and queue of the tasks
 WITH asked AS MATERIALIZED (
     SELECT w.organisation_id, w.id, w.site_id, w.trace_id, w.task_id AS old_task, a.task, svc_now() AS now,
            (SELECT p.ctid FROM webhook_slots p

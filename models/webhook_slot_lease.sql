@@ -1,9 +1,12 @@
 -- Leases slots to workers, from any state but leased, and returns the leases acquired. The caller
 -- holds the events' locks.
 --
---   one element a slot: :organisations :events :endpoints (Sites of the endpoints)
---   :sites and :requested (Sites and RequestedAt of the events) :tasks :leases :numbers :urls
---   :webhook_lease: WebhookLease in milliseconds
+--   :organisations, :events, :sites, :requested
+--                                     the events, with their Sites and RequestedAt, one array a
+--                                     column
+--   :endpoints                        the Sites of their endpoints
+--   :tasks, :leases, :numbers, :urls  the leases
+--   :webhook_lease                    WebhookLease in milliseconds
 INSERT INTO webhook_slots AS p (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id, token,
     number, url, until)
 SELECT t.*, statement_timestamp() + :webhook_lease * interval '1 ms'

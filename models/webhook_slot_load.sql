@@ -1,7 +1,7 @@
 -- Reads how busy endpoints are: the number of slots that occupy capacity, and the parked event that
 -- was requested first.
 --
---   one element an endpoint: :organisations :sites
+--   :organisations, :sites  the endpoints, one array a column
 SELECT k.organisation_id, k.site_id,
        -- ORDER BY makes the planner use the index webhook_slots_taken. While the table is small, the
        -- primary key looks as cheap, but with it all slots of the organisation are read. The lower

@@ -1,9 +1,11 @@
 -- Parks events, and postpones their tasks until the endpoints have capacity. The caller holds the
 -- events' locks. A leased slot and its task stay.
 --
---   one element an event: :organisations :events :endpoints (Sites of the endpoints)
---   :sites and :requested (Sites and RequestedAt of the events) :tasks
---   :parked_for: parkedFor in milliseconds
+--   :organisations, :events, :sites, :requested
+--                the events, with their Sites and RequestedAt, one array a column
+--   :endpoints   the Sites of their endpoints
+--   :tasks       their tasks
+--   :parked_for  parkedFor in milliseconds
 WITH parked AS (
     -- Locks every slot, and writes those that are not parked there yet.
     INSERT INTO webhook_slots AS p (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id)

@@ -1,8 +1,9 @@
 -- Releases parked events of endpoints, in the order of their requests, and returns their tasks. It
 -- skips locked slots.
 --
---   one element an endpoint: :organisations :sites :free (the number of events to release)
---   :slot_held: slotHeld in milliseconds
+--   :organisations, :sites  the endpoints, one array a column
+--   :free                   the number of events to release of each
+--   :slot_held              slotHeld in milliseconds
 WITH picked AS MATERIALIZED (
     SELECT p.slot
     FROM unnest(:organisations::uuid[], :sites::uuid[], :free::int[]) AS k (organisation_id, site_id, free)

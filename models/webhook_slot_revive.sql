@@ -1,9 +1,8 @@
 -- Drops the slots of events parked for an endpoint, in the order of their requests, and returns
 -- their tasks. It skips locked slots.
 --
---   :organisation
---   :endpoint: the endpoint's Site
---   :limit: the maximum number of events
+--   :organisation, :endpoint  the endpoint, by its organisation and its Site
+--   :limit                    the maximum number of events
 WITH parked AS MATERIALIZED (
     SELECT ctid AS slot FROM webhook_slots
     WHERE organisation_id = :organisation AND endpoint_site_id = :endpoint AND until IS NULL

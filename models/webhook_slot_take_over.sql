@@ -1,8 +1,8 @@
 -- Drops the slots of one Site's events that are parked for the organisation's default endpoint, in
 -- the order of their requests, and returns their tasks. It skips locked slots.
 --
---   :organisation :site
---   :limit: the maximum number of events
+--   :organisation, :site  the events' Site
+--   :limit                the maximum number of events
 WITH parked AS MATERIALIZED (
     SELECT ctid AS slot FROM webhook_slots
     WHERE organisation_id = :organisation AND endpoint_site_id = '00000000-0000-0000-0000-000000000000'

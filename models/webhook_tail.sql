@@ -1,12 +1,13 @@
 -- Reads the next events of a stream. It reads up to the oldest transaction in progress: all events
 -- of earlier transactions are visible, and none can be added.
 --
---   :organisation
---   :transaction and :event: the stream's position
---   :before: the snapshot at the beginning of the stream; events that it shows are left out
---   :resume_within: WebhookResumeWithin in milliseconds
---   :limit: the maximum number of events
---   :bytes: the size of bodies after which a page ends; it has at least one event
+--   :organisation         the organisation
+--   :transaction, :event  the stream's position
+--   :before               the snapshot at the beginning of the stream; events that it shows are
+--                         left out
+--   :resume_within        WebhookResumeWithin in milliseconds
+--   :limit                the maximum number of events
+--   :bytes                the size of bodies after which a page ends; it has at least one event
 WITH found AS ( -- the next events
     SELECT w.organisation_id, w.requested_in, w.id, w.type, w.is_test, w.attempts, w.body
     FROM webhook_events w
