@@ -160,7 +160,7 @@ func (d *DeliverWebhook) send(ctx context.Context, delivery *models.WebhookDeliv
 	sending, span := d.Tracer.StartWebhook(context.WithoutCancel(ctx), delivery)
 	result := d.Sender.Send(sending, webhook.Message{
 		URL: delivery.URL, Event: delivery.Event, Attempt: delivery.Number, Secrets: delivery.Secrets,
-		Fresh: delivery.Fresh,
+		Fresh: delivery.AfterFailure,
 	})
 	if span.Answered(result.StatusCode); !result.Success() {
 		span.Fail(result.Failure)

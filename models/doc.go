@@ -101,7 +101,8 @@
 // simple lists. Hot statements, and those with several CTEs, are SQL with named arguments
 // ([postgres.Statement]): each connection prepares them once, which avoids repeated formatting and
 // planning. A long statement lives in a .sql file beside its Go file; psql runs it after \set of
-// its arguments. Rows are scanned by column name.
+// its arguments. A rule of several statements is a function of the migrations that the planner
+// inlines. Rows are scanned by column name.
 //
 // # Time
 //

@@ -94,7 +94,7 @@ type claimedEvent struct {
 	EndpointSite   SiteID
 	URL            string
 	Healthy        bool // the endpoint's breaker is healthyBreaker
-	Fresh          bool // the last attempt at the endpoint failed, or the last one of the event
+	AfterFailure   bool // the last attempt at the endpoint failed, or the last one of the event
 	SlotNumber     int  // of the attempt that the slot is leased for; 0: none
 	SlotLive       bool // the slot's time has not passed
 	SlotAtEndpoint bool
@@ -122,7 +122,8 @@ func (e *claimedEvent) slot() webhookSlot {
 func (e *claimedEvent) delivery(secrets WebhookSecrets) *WebhookDelivery {
 	return &WebhookDelivery{
 		Task: e.Task, Event: e.WebhookEvent, Number: e.number(), Failures: e.RoundFailures,
-		EndpointSite: e.EndpointSite, URL: e.URL, Fresh: e.Fresh, Once: e.Test && e.Round == 1, StartedAt: e.Now,
+		EndpointSite: e.EndpointSite, URL: e.URL, AfterFailure: e.AfterFailure,
+		Once: e.Test && e.Round == 1, StartedAt: e.Now,
 		Secrets: secrets, lease: e.Lease, round: e.Round,
 	}
 }
@@ -274,7 +275,7 @@ func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
 			c.results[e.Lease] = WebhookClaimed{Locked: true}
 			return true
 		}
-		e.breaker, e.Fresh = row.WebhookBreaker, row.Failures > 0 || e.RoundFailures > 0
+		e.breaker, e.AfterFailure = row.WebhookBreaker, row.Failures > 0 || e.RoundFailures > 0
 		return false
 	})
 	return nil

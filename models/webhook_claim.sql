@@ -13,7 +13,7 @@ SELECT a.task, a.lease, (SELECT now FROM service_now) AS now,
        e.organisation_id, e.id, e.site_id, e.type, e.is_test AS test, e.status, e.attempts,
        e.failures AS round_failures, e.round, e.created_at, e.requested_at, e.next_attempt_at, e.trace_id, e.body,
        w.site_id IS NOT NULL AS has_endpoint, w.site_id IS NOT NULL AND w.disabled_at IS NULL AS usable,
-       w.site_id AS endpoint_site, w.url, w.failures > 0 OR e.failures > 0 AS fresh,
+       w.site_id AS endpoint_site, w.url, w.failures > 0 OR e.failures > 0 AS after_failure,
        (w.failures, coalesce(w.open_until, 0), w.openings, w.width, coalesce(w.gone_since, 0))
            = (:healthy_failures::int, :healthy_open_until::bigint, :healthy_openings::int, :healthy_width::int,
               :healthy_gone_since::bigint) AS healthy,

@@ -83,7 +83,7 @@ func TestClaimWebhooksTogether(t *testing.T) {
 	for i, task := range []models.TaskID{undispatched, plain} {
 		d := got[i]
 		if d == nil || d.Task != task || d.Number != 1 || d.URL != "https://one.example/" ||
-			d.StartedAt != webhookStart || d.Fresh || len(d.Secrets.Live) != 1 || len(d.Event.Body) == 0 {
+			d.StartedAt != webhookStart || d.AfterFailure || len(d.Secrets.Live) != 1 || len(d.Event.Body) == 0 {
 			t.Fatalf("delivery: %+v", d)
 		}
 	}

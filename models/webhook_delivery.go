@@ -30,12 +30,12 @@ type WebhookDelivery struct {
 	Failures     int    // of this round so far
 	EndpointSite SiteID // the endpoint's Site; zero for the organisation's default
 	URL          string
-	// Fresh says that the last attempt at the endpoint failed, so that no cached connection or
-	// address of it may be used.
-	Fresh     bool
-	Once      bool // there is no retry: the first round of a test
-	StartedAt Millis
-	Secrets   WebhookSecrets
+	// AfterFailure says that the last attempt at the endpoint, or of the event, failed, so that no
+	// cached connection or address may be used.
+	AfterFailure bool
+	Once         bool // there is no retry: the first round of a test
+	StartedAt    Millis
+	Secrets      WebhookSecrets
 
 	lease LeaseToken
 	round int

@@ -23,7 +23,7 @@ func TestWebhookDelivered(t *testing.T) {
 		t.Fatalf("due: %v", due)
 	}
 	d := w.claim(task)
-	if d.Number != 1 || d.URL != "https://example.com/hook" || d.StartedAt != webhookStart || d.Fresh {
+	if d.Number != 1 || d.URL != "https://example.com/hook" || d.StartedAt != webhookStart || d.AfterFailure {
 		t.Errorf("claimed %+v", d)
 	}
 	w.claimNothing(task) // another worker
@@ -74,7 +74,7 @@ func TestWebhookRetryStaysWithRedis(t *testing.T) {
 		t.Errorf("reclaimed %d that are on their way, %v", n, err)
 	}
 	d := w.claim(task)
-	if d.Number != 2 || !d.Fresh || d.Failures != 1 {
+	if d.Number != 2 || !d.AfterFailure || d.Failures != 1 {
 		t.Errorf("claimed %+v", d)
 	}
 	if n, err := w.ReclaimEarly(t.Context(), 10); n != 0 || err != nil {
