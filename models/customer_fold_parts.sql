@@ -8,8 +8,8 @@ written AS (
     ON CONFLICT (site_id, level, bucket, state) DO UPDATE SET totals = excluded.totals
     RETURNING site_id, level, bucket, state, totals
 ), oversized AS (
-    -- Parts that are no nodes yet, with more than :split_above links of a state. From :early_level on,
-    -- more than :early_split_above suffice.
+    -- Parts that are no nodes yet, with more than :split_above links of a state. From :early_level
+    -- on, more than :early_split_above suffice.
     SELECT DISTINCT site_id, level - 1 AS level, bucket << 7 | part - 1 AS bucket
     FROM parts AS p JOIN written USING (site_id, level, bucket, state)
     WHERE level > 1

@@ -22,7 +22,8 @@ WITH moved AS MATERIALIZED (
         AS f (key, kind, site_id, debited_at, detail)
     LEFT JOIN reconciliation_differences d ON d.rail_key = f.key
 ), stored AS (
-    -- A difference is checked again after an eighth of its age, within :min_recheck and :max_recheck.
+    -- A difference is checked again after an eighth of its age, but at least :min_recheck and at
+    -- most :max_recheck.
     INSERT INTO reconciliation_differences AS d (rail_key, kind, site_id, debited_at, detail, found_at, next_check_at)
     SELECT key, kind, site_id, debited_at, detail, found_at,
            now + least(greatest((now - found_at) / 8, :min_recheck), :max_recheck)

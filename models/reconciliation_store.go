@@ -33,8 +33,8 @@ LEFT JOIN customer_links c ON c.site_id = l.site_id AND c.id = l.link_id
 LEFT JOIN payment_intents i ON i.site_id = l.site_id AND i.id = l.payment_intent_id
 WHERE l.rail_key = ANY (:keys::text[])`)
 	keyedPaymentsSQL = postgres.SQL(`
-SELECT payment_rail_key(i.id) AS rail_key, i.site_id, i.id AS payment_intent_id, i.state <> 'final' OR i.in_doubt AS open,
-       i.transaction_status::text AS outcome
+SELECT payment_rail_key(i.id) AS rail_key, i.site_id, i.id AS payment_intent_id,
+       i.state <> 'final' OR i.in_doubt AS open, i.transaction_status::text AS outcome
 FROM payment_intents i WHERE i.id = ANY (:intents::uuid[])`)
 	// The subject of a decision is a row's rail key, or a payment's id: its rail key without "p1_".
 	decidedKeysSQL = postgres.SQL(`
