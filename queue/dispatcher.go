@@ -81,7 +81,7 @@ type Dispatcher struct {
 type DispatcherConfig struct {
 	// InFlight is the maximum number of tasks in flight for one organisation in one queue; for
 	// webhooks the store allows a multiple. It keeps the backlog of one organisation from delaying
-	// another. The default for debits is one and a half times the slots of the fleet, for other
+	// another. The default for debits is three eighths of the slots of the fleet, for other
 	// queues 16.
 	InFlight int
 	// Recurring maps each recurring kind of task to its interval.
@@ -207,16 +207,16 @@ func (d *Dispatcher) pace(ctx context.Context, do func(context.Context) (time.Du
 	}
 }
 
-// bounds returns the bounds of a claim from a queue. Debit tasks run in the order in which they
-// were enqueued, so a task waits for all earlier ones, whatever their organisation. Their total is
-// therefore only large enough to keep every slot busy until the next poll. Unless
-// DispatcherConfig.InFlight is set, one organisation cannot use up the total.
+// bounds returns the bounds of a claim from a queue. Debit tasks in flight are fewer than the slots,
+// so each runs at once. In Redis a task would wait for all earlier ones, whatever their
+// organisation, and on a slow rail longer than its lease. Unless DispatcherConfig.InFlight is set,
+// one organisation cannot use up the total.
 func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 	b := models.Dispatch{Queue: q, Limit: claimLimit, InFlight: 16}
 	switch q {
 	case models.QueueDebits:
 		slots := d.fleet.slots(q)
-		b.InFlight, b.Total = slots*3/2, slots*5/2
+		b.InFlight, b.Total = slots*3/8, slots*5/8
 	case models.QueueWebhooks:
 		b.Limit, b.Total, b.MinRoom = webhookClaimLimit, 4*d.fleet.slots(q), webhookClaimLimit*3/4
 	case models.QueueCheckout, models.QueueSweeps: // few tasks at a time

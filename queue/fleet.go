@@ -21,9 +21,11 @@ const (
 	maxPollStretch = 16
 )
 
-// defaultSlots holds the default slots of one worker. Sweeps share the slots of debits.
+// defaultSlots holds the default slots of one worker. Sweeps share the slots of debits. Slots for
+// debits are many because runs share the permits for rail calls fairly between organisations, while
+// tasks without a slot wait in the order in which they were enqueued.
 var defaultSlots = map[models.Queue]int{
-	models.QueueDebits: 16, models.QueueCheckout: 64, models.QueueWebhooks: 1024,
+	models.QueueDebits: 64, models.QueueCheckout: 64, models.QueueWebhooks: 1024,
 }
 
 // fleet counts the running workers, and their slots for each queue, as their Asynq servers report

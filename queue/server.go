@@ -21,7 +21,7 @@ import (
 
 // ServerConfig tunes a Server.
 type ServerConfig struct {
-	// Concurrency is the number of slots for debits and sweeps; default 16.
+	// Concurrency is the number of slots for debits and sweeps; default 64.
 	Concurrency int
 	// CheckoutConcurrency is the number of slots for checkout payments; default 64. They have slots
 	// of their own so that a slow batch does not delay a customer at a till.

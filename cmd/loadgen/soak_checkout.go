@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 )
 
 // take removes the oldest item of a list and returns it. ok is false if the list is empty.
@@ -44,9 +45,16 @@ func (s *soakSite) createIntent(ctx context.Context) error {
 	return nil
 }
 
+// payWithin is how soon after its creation a payment intent is paid. Later the customer has left,
+// and the intent expires.
+const payWithin = 5 * time.Minute
+
 // payIntent has a customer pay the oldest payment intent. Without any it creates one.
 func (s *soakSite) payIntent(ctx context.Context) error {
 	p, ok := take(s, &s.payable)
+	for ok && time.Since(p.created.from) > payWithin {
+		p, ok = take(s, &s.payable)
+	}
 	if !ok {
 		return s.createIntent(ctx)
 	}
