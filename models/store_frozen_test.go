@@ -118,6 +118,9 @@ func filled(typ reflect.Type, depth int) reflect.Value {
 	switch typ.Kind() {
 	case reflect.String:
 		v.SetString("x")
+		if typ == reflect.TypeFor[models.DebitDecision]() {
+			v.SetString(string(models.DecidedDebited))
+		}
 	case reflect.Int, reflect.Int64, reflect.Int32:
 		v.SetInt(1)
 	case reflect.Bool:
