@@ -19,7 +19,8 @@ const (
 	largeBatchRows = 400
 	// knownLargeBatches is the capacity of the cache of large batches' keys.
 	knownLargeBatches = 4096
-	// cacheDivisor bounds the cache of rendered answers to 1/cacheDivisor of the memory limit.
+	// cacheDivisor sizes the cache of rendered answers: about 1/cacheDivisor of the memory limit,
+	// and at least 4 answers.
 	cacheDivisor = 32
 	// cachedAnswerSize is the assumed size of a cached answer, in bytes. Answers of more than twice
 	// this size are not cached.
@@ -48,8 +49,8 @@ type batchKey struct {
 // replica are not coalesced.
 //
 // Large answers cost much CPU time here and in Postgres. A request reads one with a permit instead
-// of its slot. Permits are few, and are shared fairly among organisations. Rendered large answers
-// are cached, and served again while the batch's version stays the same.
+// of its slot (Config.Concurrency). Permits are few, and are shared fairly among organisations.
+// Rendered large answers are cached, and served again while the batch's version stays the same.
 //
 // A batchReader is safe for concurrent use.
 type batchReader struct {

@@ -25,8 +25,8 @@ func (b *batches) hold(ctx context.Context, r *Request, known knownETags, wait t
 }
 
 // await waits until the batch's entity tag differs from those that the client knows, and returns
-// the batch. Without a known tag it waits until the batch is settled. The wait also ends as that of
-// watch.hold does. A held request does not keep the answer.
+// the batch. Without a known tag it waits until the batch is settled. What ends the wait of
+// watch.hold ends this wait too. A held request keeps no answer in memory while it waits.
 func (h *heldBatchRequest) await(ctx context.Context, wait time.Duration) (*batchView, error) {
 	seen := h.watch.last()
 	if view, err := h.first(ctx, seen); err != nil || h.isEnough(view) {

@@ -158,7 +158,7 @@ func (j *ReconcileRail) recheck(ctx context.Context, task models.TaskID) error {
 	return nil
 }
 
-// record records a step. It returns errOvertaken if another run has recorded one meanwhile.
+// record records a step. It returns errOvertaken if another run has moved ComparedTo.
 func (j *ReconcileRail) record(ctx context.Context, c models.Comparison) error {
 	moved, err := j.Comparer.Store.RecordComparison(ctx, c)
 	if err == nil && !moved {

@@ -4,10 +4,11 @@
 --
 -- The time for attempts ends LastAttemptBefore ahead of the deadline. After it, a pending row with
 -- an earlier debit call is in doubt as well: only the rail can close it. While the organisation's
--- debits are paused, pending rows wait for the end of the time for attempts.
+-- debits are paused, pending rows wait for the end of the time for attempts, unless their batch is
+-- cancelled.
 --
 --   :task, :lease        the task and the lease token
---   :part_first          first row of the part, from 0
+--   :part_first          first row of the part, counted from 0 within the chunk
 --   :part_rows           number of rows of the part
 --   :row_lease, :queued_lease, :last_attempt_before, :rail_memory
 --                        RowLease, QueuedLease, LastAttemptBefore, RailMemory, in milliseconds

@@ -13,9 +13,10 @@
 --
 -- newListStatement in page.go replaces the other variables in upper case.
 --
--- Page and links come from one snapshot and one reading of the clock. Each source is an ordered
--- scan of one index that ends at the limit. Only the position and the far end of the time range
--- bound it: with a condition on the near end, the scan would begin there and not at the position.
+-- The page and behind come from one snapshot and one reading of the clock. Each source is an
+-- ordered scan of one index that ends at the limit. Only the position and the far end of the time
+-- range bound it: with a condition on the near end, the scan would begin there and not at the
+-- position.
 WITH clock AS MATERIALIZED (
     SELECT now FROM service_now
 ), overdue AS MATERIALIZED (

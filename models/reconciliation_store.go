@@ -180,8 +180,9 @@ func (s *Store) RecordComparison(ctx context.Context, c Comparison) (moved bool,
 }
 
 // DueDifferences returns at most limit differences that are due to be checked again. A difference
-// about a debit longer than RailMemory ago is Aged. It leaves out Aged ones of the kinds
-// DifferenceDenied and DifferenceParticulars: only the rail could resolve them.
+// is Aged RailMemory after its debit, or after its discovery if DebitedAt is 0. DueDifferences
+// leaves out Aged ones of DifferenceDenied and DifferenceParticulars: only the rail could resolve
+// them.
 func (s *Store) DueDifferences(ctx context.Context, limit int) (due []Difference, err error) {
 	err = s.pg.Select(ctx, dueDifferencesSQL, postgres.Args{
 		"rail_memory": RailMemory.Milliseconds(), "limit": limit,

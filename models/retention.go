@@ -25,8 +25,8 @@ var DefaultRetention = Retention{
 }
 
 // MinRetention is the shortest retention that may be configured. Rows of a batch may need their
-// customer links while the batch exists. A webhook may be retried for 35 days. Audits compare
-// payments, events, ledger and rail up to auditedHistory.
+// customer links while the batch exists. A webhook may be retried for 53 days: 5 waits of at most a
+// week, and jitter. Audits compare payments, events, ledger and rail up to auditedHistory.
 var MinRetention = Retention{
 	Payments: 90 * day, Webhooks: 90 * day, Links: BatchRetention, Alerts: day, SandboxRail: auditedHistory,
 }
@@ -41,15 +41,15 @@ const auditedHistory = 30 * day
 // SetRetention changes how long data is kept. It must precede every other call.
 func (s *Store) SetRetention(r Retention) { s.retention = r }
 
-// A retentionStep removes at most limit items in one transaction, by an index, and skips locked
-// rows. It returns fewer than limit if there are no more.
+// A retentionStep removes at most limit items, or one partition, in one transaction. It uses an
+// index and skips what is locked. It returns fewer than limit if there are no more.
 type retentionStep func(s *Store, ctx context.Context, limit int) (int, error)
 
 // TableRetention says what is removed from one table and when, and what is kept for ever.
 type TableRetention struct {
 	Table   string
 	Removes string // what is removed; "": nothing
-	After   string // how long it is kept; with Setting: unless that changes it
+	After   string // how long it is kept; with Setting: by default
 	Setting string // the variable of the configuration that decides; "": fixed
 	Keeps   string // what is kept for ever, and why; "": nothing
 	By      string // the method or trigger that removes; "": none
@@ -145,7 +145,8 @@ var retention = []TableRetention{
 func TableRetentions() []TableRetention { return append([]TableRetention(nil), retention...) }
 
 // RetentionSteps returns the steps of the sweep that removes what is past its retention. Each
-// removes at most limit items in one transaction, and returns fewer if there are no more.
+// removes at most limit items, or one partition, in one transaction. It returns fewer than limit if
+// there are no more.
 func (s *Store) RetentionSteps() (steps []func(ctx context.Context, limit int) (int, error)) {
 	for _, r := range retention {
 		if r.step != nil {

@@ -1,5 +1,5 @@
--- Ends the run of a task that could claim nothing. The task becomes due with its transaction, or
--- when the holder's lease would end.
+-- Ends the run of a task that could claim nothing. The task becomes due at the transaction's
+-- next attempt or, if another worker holds the transaction, at the end of that worker's lease.
 --
 --   :task         the task
 --   :held_retry   delay of work that is held after a restore, in milliseconds

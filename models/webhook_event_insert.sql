@@ -4,8 +4,8 @@
 --
 --   :organisation, :event, :site, :type, :trace, :body
 --                                 the event
---   :intent, :transaction_status  of an intent's final status; else the zero id and ''
---   :test, :endpoint_site         whether the event is a test, and of the endpoint of which Site
+--   :intent, :transaction_status  an intent and its final status; else the zero id and ''
+--   :test, :endpoint_site         whether the event is a test; the Site of the tested endpoint
 --   :task, :kind, :queue          its task
 --   :queued_lease                 QueuedLease in milliseconds
 WITH endpoint AS (

@@ -73,7 +73,8 @@ func (c *Client) RevokeCustomer(ctx context.Context, site, reference string) (Cu
 	return out, err
 }
 
-// ResendInvitation returns the live invitation of a customer reference with its sign-up link.
+// ResendInvitation returns the live invitation of a customer reference with its sign-up link, for
+// the caller to deliver again. The service sends nothing to the customer.
 func (c *Client) ResendInvitation(ctx context.Context, site, reference string) (Invitation, error) {
 	var out Invitation
 	_, err := c.do(ctx, request{

@@ -30,7 +30,8 @@ type ListenOptions struct {
 	// Connected is called when a connection begins, with the stream's position: the LastID with
 	// which a later call continues there.
 	Connected func(position string)
-	// Broken is called when a connection has ended or failed, before the client connects again.
+	// Broken is called when a connection has ended (nil) or failed. The client then connects again,
+	// unless the service refused it.
 	Broken func(err error)
 }
 

@@ -49,7 +49,7 @@ type PaymentIntent struct {
 	OrderID           string     `json:"orderId"`
 	LineItems         []LineItem `json:"lineItems"`
 	State             string     `json:"state"`             // created, pending or final
-	TransactionStatus string     `json:"transactionStatus"` // once final
+	TransactionStatus string     `json:"transactionStatus"` // once final, such as StatusSettled
 	TransactionID     string     `json:"transactionId"`     // once a customer has started to pay
 	AmountPaid        int64      `json:"amountPaid"`        // if Settled
 	PaymentURL        string     `json:"paymentUrl"`        // the text of the QR code
@@ -62,10 +62,10 @@ type PaymentIntent struct {
 type PaymentIntentFilter struct {
 	OrderID           string
 	State             string // IntentCreated, IntentPending or IntentFinal
-	TransactionStatus string
-	CreatedFrom       int64 // Unix ms, inclusive
-	CreatedTo         int64 // Unix ms, inclusive
-	Limit             int   // items per page; 0: the API's default
+	TransactionStatus string // such as StatusSettled
+	CreatedFrom       int64  // Unix ms, inclusive
+	CreatedTo         int64  // Unix ms, inclusive
+	Limit             int    // items per page; 0: the API's default
 }
 
 // PaymentIntents iterates over the payment intents of a Site, newest first. It fetches further

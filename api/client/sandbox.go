@@ -7,7 +7,7 @@ import (
 )
 
 // SignUp simulates a customer of the sandbox who accepts an invitation. behaviour selects how the
-// account behaves; "" pays.
+// account answers debits, such as "insufficientFunds"; "" pays.
 func (c *Client) SignUp(ctx context.Context, site, reference, behaviour string) (CustomerLink, error) {
 	var out CustomerLink
 	body := map[string]string{}

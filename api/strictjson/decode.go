@@ -61,7 +61,7 @@ func (f *faults) add(fault Fault) {
 	}
 }
 
-// addUnknown counts an unknown field.
+// addUnknown counts the bytes of an unknown field.
 func (f *faults) addUnknown(path func() string, start, stop uint32) {
 	if f.unknown == 0 || start < f.firstAt {
 		f.firstUnknown, f.firstAt = path(), start
@@ -280,8 +280,8 @@ func check[T any](f Fields, name string, value T, checks []func(T) error) {
 	}
 }
 
-// checkNames records keys that differ from a known field only in case, and counts the other unknown
-// keys.
+// checkNames records keys that differ from a known field only in case, and counts the bytes of all
+// unknown fields.
 func (f Fields) checkNames(known []string) {
 	for name, member := range f.value.Members() {
 		if slices.Contains(known, name) {

@@ -22,7 +22,7 @@ import (
 // listening is a run of svcctl listen.
 type listening struct {
 	*ctl
-	secrets []string // the values of --secret; run replaces them by the secrets to verify with
+	secrets []string // the values of --secret; RunE replaces them by the secrets to verify with
 	events  []string // types; empty for all
 	target  string   // forward to this URL; "": print
 	state   string   // the file that holds the position; "": none

@@ -45,7 +45,7 @@ func serverAccount(dir string) (account, error) {
 }
 
 // canReach reports whether the account has search permission on dir and on all its parent folders.
-// canReach ignores access control lists.
+// It takes this process's own account to reach every folder, and ignores access control lists.
 func (a account) canReach(dir string) bool {
 	if !a.switched {
 		return true

@@ -54,7 +54,8 @@ func (p *process) run(started chan<- error) {
 	}
 }
 
-// watch starts the watch for an unexpected end. It returns false if the process has already ended.
+// watch starts the watch for an unexpected end. If the process has already ended, watch returns
+// false, or onDeath is called.
 func (p *process) watch() bool {
 	p.watched.Store(true)
 	select {
