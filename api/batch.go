@@ -9,19 +9,10 @@ import (
 	"partnerbilling/models"
 )
 
-// DebitDispatch dispatches the tasks of new batches.
-type DebitDispatch interface {
-	// ClaimBounds returns the bounds of the tasks that the submitting transaction may claim.
-	ClaimBounds() models.Dispatch
-	// Send enqueues the claimed tasks right after the commit. It must not block.
-	Send(claimed []models.Task)
-}
-
 // batches handles the routes about batches.
 type batches struct {
 	store   *models.Store
 	notify  func([]models.TaskID) // may be nil
-	debits  DebitDispatch         // may be nil
 	pages   *paginator
 	reader  *batchReader
 	held    *heldLimit
@@ -33,7 +24,7 @@ func newBatches(cfg Config, held *heldLimit) *batches {
 		return cfg.Store.BatchVersion(ctx, key.site, key.reference)
 	}
 	return &batches{
-		store: cfg.Store, notify: cfg.Notify, debits: cfg.Debits, pages: newPaginator(cfg),
+		store: cfg.Store, notify: cfg.Notify, pages: newPaginator(cfg),
 		reader: newBatchReader(cfg), held: held, watches: newWatches(cfg.Log, minPollInterval, maxPollInterval, poll),
 	}
 }
@@ -112,7 +103,7 @@ func (b *batches) cancel(ctx context.Context, r *Request) error {
 	return r.JSONBytes(http.StatusOK, view.data)
 }
 
-// batchError maps errors about the batch in the path to their answers.
+// batchError maps errors about the batch in the path, or about a retry of it, to their answers.
 func batchError(err error) error {
 	switch {
 	case errors.Is(err, models.ErrNotFound):

@@ -51,7 +51,6 @@ func (b *batches) submit(ctx context.Context, r *Request) error {
 // create stores a batch and answers with its receipt. On a conflict it writes no answer and returns
 // the submission that holds the reference.
 func (b *batches) create(ctx context.Context, r *Request, n *models.NewBatch) (*models.StoredSubmission, error) {
-	n.Claim = b.claimBounds()
 	done, err := b.store.SubmitBatch(ctx, *n)
 	if err != nil || done.Conflict != nil {
 		return done.Conflict, err
@@ -60,23 +59,11 @@ func (b *batches) create(ctx context.Context, r *Request, n *models.NewBatch) (*
 	return nil, b.answerSubmission(r, &done)
 }
 
-// claimBounds returns the bounds of the tasks that the submitting transaction may claim.
-func (b *batches) claimBounds() models.Dispatch {
-	if b.debits == nil {
-		return models.Dispatch{}
-	}
-	return b.debits.ClaimBounds()
-}
-
-// answerSubmission dispatches the tasks of a new batch and answers with its receipt. A replay
-// dispatches nothing.
+// answerSubmission wakes workers for the tasks of a new batch and answers with its receipt.
 func (b *batches) answerSubmission(r *Request, done *models.Submission) error {
-	switch {
-	case done.Replayed:
+	if done.Replayed {
 		r.Replayed()
-	case b.debits != nil:
-		b.debits.Send(done.Claimed)
-	default:
+	} else {
 		notifyTasks(b.notify, done.Tasks...)
 	}
 	r.Location("billing", "sites", r.Site.ID.String(), "batches", done.Batch.Reference)
@@ -199,7 +186,7 @@ func (b *batches) retry(ctx context.Context, r *Request) error {
 	}
 	done, err := b.store.RetryBatch(ctx, models.NewRetry{
 		SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID, Parent: r.Param(), Reference: reference,
-		TraceID: r.TraceID(), Claim: b.claimBounds(),
+		TraceID: r.TraceID(),
 	})
 	if err != nil {
 		return batchError(err)

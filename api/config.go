@@ -35,8 +35,6 @@ type Config struct {
 	// Notify wakes workers for tasks right after the commit. It must not block. If it is nil, tasks
 	// wait for the next poll of a worker.
 	Notify func([]models.TaskID)
-	// Debits dispatches the tasks of new batches. If it is nil, Notify gets them.
-	Debits DebitDispatch
 
 	Webhooks WebhookDeliverer // delivers test events; nil answers them with 503
 

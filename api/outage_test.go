@@ -65,7 +65,7 @@ func newWired(t *testing.T, store *models.Store, keys *models.Keys, redisURL str
 	cfg := auth.Config{URL: publicURL}
 	w.Client = apitest.New(t, api.New(api.Config{
 		Authenticator: auth.NewAuthenticator(store, keys, cfg), Issuer: auth.NewIssuer(store, keys, cfg),
-		Sites: store, Store: store, Keys: keys, Limiter: limiter, Notify: dispatcher.Notify, Debits: dispatcher,
+		Sites: store, Store: store, Keys: keys, Limiter: limiter, Notify: dispatcher.Notify,
 		PublicBaseURL: publicURL, Log: log,
 		Checks: []api.ReadinessCheck{
 			{Name: "postgres", Required: true, Check: store.Ping}, {Name: "redis", Check: queue.PingRedis(redis)},

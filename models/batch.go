@@ -82,9 +82,6 @@ type NewBatch struct {
 	// rows suffice to name the differences to another submission.
 	Extras  []byte
 	TraceID TraceID
-	// Claim bounds the tasks that the submission claims for dispatch by its caller, as in
-	// ClaimTasks. Zero: none.
-	Claim Dispatch
 
 	retryOf string   // the reference of the batch that this batch retries
 	links   []LinkID // links that rows are already bound to, by row; zero, or a nil list: none
@@ -104,7 +101,6 @@ type NewRetry struct {
 	Parent         string // the reference of the settled batch
 	Reference      string // of the new batch
 	TraceID        TraceID
-	Claim          Dispatch // as of NewBatch
 }
 
 // fingerprint returns the fingerprint of the submission that a retry makes. It differs from that of
@@ -129,7 +125,6 @@ func (b NewBatch) Total() (Amount, error) {
 type Submission struct {
 	Batch    Batch // created or replayed; zero on a conflict
 	Tasks    []TaskID
-	Claimed  []Task // the Tasks that the caller must dispatch before ClaimLease ends
 	Replayed bool
 	Conflict *StoredSubmission
 }

@@ -59,7 +59,7 @@ func retryBatch(ctx context.Context, tx postgres.Tx, n *NewRetry, refused error)
 		return Submission{}, ErrAlreadyRetried
 	}
 	child := NewBatch{
-		SiteID: n.SiteID, OrganisationID: n.OrganisationID, Reference: n.Reference, TraceID: n.TraceID, Claim: n.Claim,
+		SiteID: n.SiteID, OrganisationID: n.OrganisationID, Reference: n.Reference, TraceID: n.TraceID,
 		Fingerprint: n.fingerprint(), retryOf: n.Parent,
 	}
 	if child.Rows, child.links, err = retryableRows(ctx, tx, &parent); err != nil {

@@ -117,7 +117,7 @@ func TestRetryIsOnce(t *testing.T) {
 	r := newRetrying(t, models.OutcomeTimedOut)
 	first := r.mustRetry(t, "parent", "child")
 	again, err := r.retry(t, "parent", "child")
-	if err != nil || !again.Replayed || again.Batch != first.Batch || len(again.Tasks)+len(again.Claimed) != 0 {
+	if err != nil || !again.Replayed || again.Batch != first.Batch || len(again.Tasks) != 0 {
 		t.Errorf("again: %+v, %v", again, err)
 	}
 	if _, err := r.retry(t, "parent", "other"); !errors.Is(err, models.ErrAlreadyRetried) {

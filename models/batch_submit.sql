@@ -11,9 +11,6 @@
 --   :retry_of                     batchReference of the batch whose rows this one retries, or ''
 --   :tasks, :kind, :queue         ids, kind and queue of the tasks
 --   :chunk_rows                   rows of one task
---   :organisation_in_flight, :queue_in_flight
---                                 tasks that the organisation, and the queue, may have in flight
---   :claim_lease                  ClaimLease in milliseconds
 WITH clock AS MATERIALIZED (
     SELECT now FROM service_now
 ), b AS (
@@ -42,29 +39,14 @@ WITH clock AS MATERIALIZED (
         WITH ORDINALITY AS v (customer_reference, row_reference, amount, link_id, n)
     LEFT JOIN customer_links l ON l.site_id = :site AND l.customer_reference = v.customer_reference
         AND l.state IN ('invited', 'linked') AND (l.state = 'linked' OR l.expires_at > (SELECT now FROM clock))
-), free AS MATERIALIZED (
-    -- The number of tasks that the caller may dispatch at once.
-    SELECT CASE WHEN :organisation_in_flight::int = 0 OR EXISTS (SELECT FROM queue_pauses WHERE queue = :queue) THEN 0
-        ELSE greatest(0, least(
-        :organisation_in_flight::int - (
-            SELECT count(*) FROM tasks_leased f WHERE f.queue = :queue AND f.organisation_id = b.organisation_id
-                AND f.dispatched_at IS NOT NULL),
-        :queue_in_flight::int - (
-            SELECT count(*) FROM tasks_leased f WHERE f.queue = :queue))) END AS tasks
-    FROM b
 ), o AS (
-    -- Tasks within the free capacity are inserted as claimed, which spares a statement and a second
-    -- row version.
     INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, first_row, last_row, trace_id,
-                        available_at, epoch, dispatched_at, redispatch_after)
+                        available_at)
     SELECT c.id, :kind, :queue, b.organisation_id, b.site_id, b.id, (c.n - 1) * :chunk_rows,
-           least(c.n * :chunk_rows, b.row_count) - 1, b.trace_id, b.submitted_at,
-           CASE WHEN claimed.yes THEN 1 ELSE 0 END, CASE WHEN claimed.yes THEN claimed.at END,
-           CASE WHEN claimed.yes THEN claimed.at + :claim_lease::bigint * interval '1 ms' END
-    FROM b, free, unnest(:tasks::uuid[]) WITH ORDINALITY AS c (id, n),
-         LATERAL (SELECT c.n <= free.tasks AS yes, statement_timestamp() AS at) claimed
+           least(c.n * :chunk_rows, b.row_count) - 1, b.trace_id, b.submitted_at
+    FROM b, unnest(:tasks::uuid[]) WITH ORDINALITY AS c (id, n)
 )
 SELECT b.site_id, b.id, b.organisation_id, b.batch_reference, b.state, b.row_count, b.settled_count,
        b.succeeded_count, b.total_amount, b.succeeded_amount, b.currency, b.submitted_at, b.settle_by, b.settled_at,
-       b.cancelled_at, b.generation, b.retry_of, b.retried_as, free.tasks AS free_tasks
-FROM b, free
+       b.cancelled_at, b.generation, b.retry_of, b.retried_as
+FROM b

@@ -122,34 +122,16 @@ func insertBatch(ctx context.Context, db postgres.Session, n NewBatch, total Amo
 	for i := range done.Tasks {
 		done.Tasks[i] = NewID[taskNoun]()
 	}
-	var row struct {
-		storedBatch
-		FreeTasks int
-	}
+	var row storedBatch
 	err := db.Get(ctx, submitBatchSQL, postgres.Args{
 		"site": n.SiteID, "batch": newIDFor[batchNoun](n.TraceID), "batch_reference": n.Reference, "trace": string(n.TraceID),
 		"total_amount": int64(total), "fingerprint": n.Fingerprint[:], "extras": n.Extras,
 		"settle_within": SettleWithin.Milliseconds(), "customer_references": customers, "row_references": references,
 		"amounts": amounts, "links": n.links, "retry_of": n.retryOf,
 		"tasks": done.Tasks, "kind": string(TaskDebitRows), "queue": string(QueueDebits), "chunk_rows": ChunkRows,
-		"organisation_in_flight": n.Claim.InFlight, "queue_in_flight": n.Claim.total(),
-		"claim_lease": ClaimLease.Milliseconds(),
 	}, &row)
 	done.Batch = row.batch()
-	done.Claimed = claimedTasks(n, done.Tasks, row.FreeTasks)
 	return done, err
-}
-
-// claimedTasks returns the first tasks of a new batch, as many as the claim admits.
-func claimedTasks(n NewBatch, tasks []TaskID, capacity int) []Task {
-	claimed := make([]Task, min(capacity, len(tasks)))
-	for i := range claimed {
-		claimed[i] = Task{
-			ID: tasks[i], Kind: TaskDebitRows, OrganisationID: n.OrganisationID, SiteID: n.SiteID, TraceID: n.TraceID, Epoch: 1,
-			Rows: min(ChunkRows, len(n.Rows)-i*ChunkRows),
-		}
-	}
-	return claimed
 }
 
 // earlierSubmission compares a submission with the stored one under its reference. A batch past its

@@ -3,7 +3,6 @@ package models_test
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -297,33 +296,6 @@ func TestClaimTasksKeepsTheCap(t *testing.T) {
 		models.Dispatch{InFlight: 16})
 	if err != nil || len(second) != 0 {
 		t.Errorf("claimed %d more, %v", len(second), err)
-	}
-}
-
-// A submission claims its tasks within the free capacity, exactly as ClaimTasks would.
-func TestSubmissionClaimsWithinTheCap(t *testing.T) {
-	t.Parallel()
-	store := modelstest.Open(t)
-	site := modelstest.Site(t, store)
-	bounds := models.Dispatch{Queue: models.QueueDebits, Limit: 10, InFlight: 2, Total: 10}
-	batch := modelstest.Batch(site, "batch", slices.Repeat([]string{"x"}, 2*models.ChunkRows+1)...)
-	batch.Claim = bounds
-	first := modelstest.Submit(t, store, batch)
-	if n := len(first.Claimed); n != 2 || first.Claimed[1].ID != first.Tasks[1] ||
-		first.Claimed[1].Rows != models.ChunkRows {
-		t.Fatalf("claimed %+v of %v", first.Claimed, first.Tasks)
-	}
-	batch.Reference = "another"
-	if second := modelstest.Submit(t, store, batch); len(second.Claimed) != 0 {
-		t.Errorf("claimed %+v beyond the cap", second.Claimed)
-	}
-	if err := store.ReleaseTasks(t.Context(), first.Claimed[:1]); err != nil { // the names fit
-		t.Fatal(err)
-	}
-	again, err := store.ClaimDue(t.Context(), bounds)
-	if err != nil || len(again) != 1 || again[0].ID != first.Tasks[0] || again[0].Epoch != 2 ||
-		again[0].Rows != models.ChunkRows {
-		t.Errorf("the released one goes out again: %+v, %v", again, err)
 	}
 }
 

@@ -81,7 +81,7 @@ type Dispatcher struct {
 type DispatcherConfig struct {
 	// InFlight is the maximum number of tasks in flight for one organisation in one queue; for
 	// webhooks the store allows a multiple. It keeps the backlog of one organisation from delaying
-	// another. The default for debits is three eighths of the slots of the fleet, for other
+	// another. The default for debits is half of the slots of the fleet, for other
 	// queues 16.
 	InFlight int
 	// Recurring maps each recurring kind of task to its interval.
@@ -114,32 +114,7 @@ func (d *Dispatcher) Notify(tasks []models.TaskID) {
 	}
 }
 
-// ClaimBounds returns the bounds within which a transaction may claim the debit tasks that it
-// writes. The caller passes the claimed tasks to Send. While no worker serves the queue, the bounds
-// allow no claim. Otherwise Redis would fill up: claims with an expired lease do not count against
-// the bounds, and only workers make their tasks due again.
-func (d *Dispatcher) ClaimBounds() models.Dispatch {
-	b := d.bounds(models.QueueDebits)
-	if d.fleet.isAbsent(models.QueueDebits) {
-		b.InFlight = 0
-	}
-	return b
-}
-
-// Send queues claimed tasks for inline dispatch, right after the commit of the transaction that
-// wrote and claimed them. It never blocks: if the buffer is full, the workers' loops find the tasks
-// when the leases of their claims expire.
-func (d *Dispatcher) Send(claimed []models.Task) {
-	if len(claimed) == 0 {
-		return
-	}
-	select {
-	case d.claimed <- claimed:
-	default:
-	}
-}
-
-// Run dispatches all due tasks until the context ends: those of Notify and Send, and those that its
+// Run dispatches all due tasks until the context ends: those of Notify, and those that its
 // polls of the outbox find. It also does the housekeeping. It logs failures and returns nil. Every
 // worker runs it; the store lets one of them claim from a queue at a time.
 func (d *Dispatcher) Run(ctx context.Context) error {
@@ -208,7 +183,7 @@ func (d *Dispatcher) pace(ctx context.Context, do func(context.Context) (time.Du
 }
 
 // bounds returns the bounds of a claim from a queue. Debit tasks in flight are fewer than the slots,
-// so each runs at once. In Redis a task would wait for all earlier ones, whatever their
+// so each runs at once, and sweeps find a slot. In Redis a task would wait for all earlier ones, whatever their
 // organisation, and on a slow rail longer than its lease. Unless DispatcherConfig.InFlight is set,
 // one organisation cannot use up the total.
 func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
@@ -216,7 +191,7 @@ func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 	switch q {
 	case models.QueueDebits:
 		slots := d.fleet.slots(q)
-		b.InFlight, b.Total = slots*3/8, slots*5/8
+		b.InFlight, b.Total = slots/2, slots*3/4
 	case models.QueueWebhooks:
 		b.Limit, b.Total, b.MinRoom = webhookClaimLimit, 4*d.fleet.slots(q), webhookClaimLimit*3/4
 	case models.QueueCheckout, models.QueueSweeps: // few tasks at a time

@@ -1,11 +1,15 @@
 package queue
 
 import (
+	"context"
 	"log/slog"
+	"net"
 	"testing"
+	"time"
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 	"partnerbilling/queue/queuetest"
 )
 
@@ -59,28 +63,82 @@ func TestNothingIsClaimedInlineWithoutWorkers(t *testing.T) {
 	store, client := modelstest.Open(t), queuetest.Client(t, queuetest.Start(t).URL)
 	d := NewDispatcher(store, client, DispatcherConfig{Log: slog.New(slog.DiscardHandler)})
 	site := modelstest.Site(t, store)
-	claimed := func(reference string) (inSubmission, afterCommit int) {
+	claimed := func(reference string) int {
 		t.Helper()
-		batch := modelstest.Batch(site, reference, "ada")
-		batch.Claim = d.ClaimBounds()
-		done := modelstest.Submit(t, store, batch)
+		done := modelstest.Submit(t, store, modelstest.Batch(site, reference, "ada"))
 		tasks, err := d.claim(t.Context(), done.Tasks)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(done.Claimed), len(tasks)
+		return len(tasks)
 	}
-	if n, _ := claimed("not counted yet"); n != 1 {
+	if n := claimed("not counted yet"); n != 1 {
 		t.Errorf("%d tasks are claimed before the first count, want 1", n)
 	}
 	if err := d.fleet.count(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if inSubmission, afterCommit := claimed("no worker"); inSubmission != 0 || afterCommit != 0 {
-		t.Errorf("%d and %d tasks are claimed without a worker", inSubmission, afterCommit)
+	if n := claimed("no worker"); n != 0 {
+		t.Errorf("%d tasks are claimed without a worker", n)
 	}
 	d.fleet.slotCounts[models.QueueDebits].Store(16)
-	if n, _ := claimed("a worker"); n != 1 {
+	if n := claimed("a worker"); n != 1 {
 		t.Errorf("%d tasks are claimed with a worker, want 1", n)
+	}
+}
+
+// A dispatcher that ends releases the tasks that it has claimed and not sent.
+func TestUnsentTasksAreReleased(t *testing.T) {
+	t.Parallel()
+	store, client := modelstest.Open(t), queuetest.Client(t, queuetest.Start(t).URL)
+	d := NewDispatcher(store, client, DispatcherConfig{Log: slog.New(slog.DiscardHandler)})
+	site := modelstest.Site(t, store)
+	submitted := modelstest.Submit(t, store, modelstest.Batch(site, "b", make([]string, 5*models.ChunkRows)...))
+	for _, task := range submitted.Tasks {
+		claimed, err := d.claim(t.Context(), []models.TaskID{task})
+		if err != nil || len(claimed) != 1 {
+			t.Fatalf("claimed %v, %v", claimed, err)
+		}
+		d.claimed <- claimed
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	if err := d.RunInline(ctx); err != nil {
+		t.Fatal(err)
+	}
+	due, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 10, InFlight: 10})
+	if err != nil || len(due) != len(submitted.Tasks) {
+		t.Errorf("%d of %d claimed tasks are due again, %v", len(due), len(submitted.Tasks), err)
+	}
+}
+
+// A dispatcher ends soon and without an error while Postgres does not answer, however many tasks
+// are unsent.
+func TestDispatcherEndsWhilePostgresHangs(t *testing.T) {
+	// The server accepts connections and never answers.
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	dsn := "postgres://x@" + silent.Addr().String() + "/x?sslmode=disable"
+	store, err := models.Open(postgres.Config{DSN: dsn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
+	defer store.Close()
+	d := NewDispatcher(store, queuetest.Client(t, queuetest.Start(t).URL), DispatcherConfig{Log: slog.New(slog.DiscardHandler)})
+	for range 20 {
+		d.claimed <- []models.Task{{ID: models.TaskID{1}, Kind: models.TaskDebitRows, Epoch: 1}}
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	began := time.Now()
+	if err := d.RunInline(ctx); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 10*time.Second { // the timeout of one statement, not of twenty
+		t.Errorf("the dispatcher ended after %s", took)
 	}
 }

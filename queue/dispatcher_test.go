@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,7 +16,6 @@ import (
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
-	"partnerbilling/models/postgres"
 	"partnerbilling/queue"
 	"partnerbilling/queue/queuetest"
 )
@@ -142,12 +140,11 @@ func TestNotifiedTasksAreRunWithoutALoop(t *testing.T) {
 	}
 }
 
-func TestNotifyAndSendNeverBlock(t *testing.T) {
+func TestNotifyNeverBlocks(t *testing.T) {
 	f := newFleet(t)
 	d := f.dispatcher() // not running
 	for range 5000 {
 		d.Notify([]models.TaskID{{}})
-		d.Send([]models.Task{{}})
 	}
 }
 
@@ -161,76 +158,6 @@ func TestDispatcherDiesBetweenClaimAndEnqueue(t *testing.T) {
 	f.serve(f)
 	f.background(f.dispatcher().Run)
 	f.await(tasks)
-}
-
-// The API may die between the commit that claimed the tasks and their Send.
-func TestTasksClaimedByTheirSubmissionAreRun(t *testing.T) {
-	f := newFleet(t)
-	f.serve(f)
-	d := f.dispatcher()
-	f.background(d.Run)
-	batch := modelstest.Batch(f.site, "dies", "x")
-	batch.Claim = d.ClaimBounds()
-	lost := modelstest.Submit(f, f.store, batch)
-	batch.Reference = "lives"
-	sent := modelstest.Submit(f, f.store, batch)
-	if len(lost.Claimed) != 1 || len(sent.Claimed) != 1 {
-		t.Fatalf("claimed %v and %v", lost.Claimed, sent.Claimed)
-	}
-	d.Send(sent.Claimed)
-	f.await(append(sent.Tasks, lost.Tasks...))
-}
-
-// A dispatcher that ends releases the tasks that it has not sent.
-func TestUnsentTasksAreReleased(t *testing.T) {
-	f := newFleet(t)
-	d := f.dispatcher()
-	batch := modelstest.Batch(f.site, "b", make([]string, 5*models.ChunkRows)...)
-	batch.Claim = d.ClaimBounds()
-	submitted := modelstest.Submit(f, f.store, batch)
-	for i := range submitted.Claimed {
-		d.Send(submitted.Claimed[i : i+1])
-	}
-	ctx, end := context.WithCancel(t.Context())
-	end()
-	if err := d.RunInline(ctx); err != nil {
-		t.Fatal(err)
-	}
-	due, err := f.store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 10, InFlight: 10})
-	if err != nil || len(due) != len(submitted.Claimed) || len(due) != 5 {
-		t.Errorf("%d of %d claimed tasks are due again, %v", len(due), len(submitted.Claimed), err)
-	}
-}
-
-// A dispatcher ends soon and without an error while Postgres does not answer, however many tasks
-// are unsent.
-func TestDispatcherEndsWhilePostgresHangs(t *testing.T) {
-	// The server accepts connections and never answers.
-	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	dsn := "postgres://x@" + silent.Addr().String() + "/x?sslmode=disable"
-	store, err := models.Open(postgres.Config{DSN: dsn})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
-	defer store.Close()
-	d := queue.NewDispatcher(store, newFleet(t).redis, queue.DispatcherConfig{Log: slog.New(slog.DiscardHandler)})
-	for range 20 {
-		d.Send([]models.Task{{ID: models.TaskID{1}, Kind: models.TaskDebitRows, Epoch: 1}})
-	}
-	ctx, end := context.WithCancel(t.Context())
-	end()
-	began := time.Now()
-	if err := d.RunInline(ctx); err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(began); took > 10*time.Second { // the timeout of one statement, not of twenty
-		t.Errorf("the dispatcher ended after %s", took)
-	}
 }
 
 func TestFlushedRedis(t *testing.T) {

@@ -25,7 +25,7 @@ const (
 // debits are many because runs share the permits for rail calls fairly between organisations, while
 // tasks without a slot wait in the order in which they were enqueued.
 var defaultSlots = map[models.Queue]int{
-	models.QueueDebits: 64, models.QueueCheckout: 64, models.QueueWebhooks: 1024,
+	models.QueueDebits: 32, models.QueueCheckout: 64, models.QueueWebhooks: 1024,
 }
 
 // fleet counts the running workers, and their slots for each queue, as their Asynq servers report

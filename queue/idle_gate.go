@@ -50,8 +50,9 @@ func publishWakeUps(ctx context.Context, client redis.UniversalClient, tasks []m
 	return nil
 }
 
-// isGated reports whether the queue has a server of its own, which waits at the idle gate.
-func isGated(q models.Queue) bool { return q == models.QueueCheckout || q == models.QueueWebhooks }
+// isGated reports whether the server of the queue waits at the idle gate while the queue is empty.
+// Sweeps come at intervals, and are polled in between.
+func isGated(q models.Queue) bool { return q != models.QueueSweeps }
 
 // idleGate blocks the polls of Asynq servers while their queues are empty. It is a hook of the
 // Redis client that the servers share, and sees each of their commands.

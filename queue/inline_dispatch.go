@@ -10,7 +10,7 @@ import (
 	"partnerbilling/models/logs"
 )
 
-// RunInline dispatches the tasks of Notify and Send until the context ends.
+// RunInline dispatches the tasks of Notify until the context ends.
 func (d *Dispatcher) RunInline(ctx context.Context) error {
 	var group errgroup.Group
 	group.Go(func() error { return d.repeat(ctx, fleetCountInterval, d.fleet.count) })
@@ -30,14 +30,13 @@ func (d *Dispatcher) RunInline(ctx context.Context) error {
 	}
 	defer d.extendRemaining(ctx)
 	err := group.Wait()
-	d.releaseUnsent(ctx)
+	d.releaseUnsent(ctx, nil)
 	return err
 }
 
 // releaseUnsent releases the claimed tasks that were not enqueued. If Postgres does not answer,
 // they are dispatched when their claims expire.
-func (d *Dispatcher) releaseUnsent(ctx context.Context) {
-	var unsent []models.Task
+func (d *Dispatcher) releaseUnsent(ctx context.Context, unsent []models.Task) {
 	for {
 		select {
 		case claimed := <-d.claimed:
@@ -87,9 +86,9 @@ func (d *Dispatcher) claimNotified(ctx context.Context) error {
 				continue
 			}
 			select {
-			case <-ctx.Done():
-				d.Send(claimed) // for releaseUnsent
 			case d.claimed <- claimed:
+			case <-ctx.Done():
+				d.releaseUnsent(ctx, claimed)
 			}
 		}
 	}
@@ -111,10 +110,16 @@ func (d *Dispatcher) claim(ctx context.Context, ids []models.TaskID) ([]models.T
 		d.webhookCapacity = webhooks.Total - webhooks.MinRoom - n
 	}
 	webhooks.Limit = max(0, d.webhookCapacity)
-	if d.fleet.isAbsent(models.QueueWebhooks) { // see ClaimBounds
+	// While no worker serves a queue, nothing is claimed from it. Otherwise Redis would fill up: claims
+	// with an expired lease do not count against the bounds, and only workers make their tasks due again.
+	debits := d.bounds(models.QueueDebits)
+	if d.fleet.isAbsent(models.QueueDebits) {
+		debits.InFlight = 0
+	}
+	if d.fleet.isAbsent(models.QueueWebhooks) {
 		webhooks.Limit = 0
 	}
-	claimed, err := d.store.ClaimTasks(ctx, ids, d.ClaimBounds(), webhooks)
+	claimed, err := d.store.ClaimTasks(ctx, ids, debits, webhooks)
 	for _, t := range claimed {
 		if t.Kind.Queue() == models.QueueWebhooks {
 			d.webhookCapacity--

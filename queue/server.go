@@ -21,7 +21,7 @@ import (
 
 // ServerConfig tunes a Server.
 type ServerConfig struct {
-	// Concurrency is the number of slots for debits and sweeps; default 64.
+	// Concurrency is the number of slots for debits and sweeps; default 32.
 	Concurrency int
 	// CheckoutConcurrency is the number of slots for checkout payments; default 64. They have slots
 	// of their own so that a slow batch does not delay a customer at a till.
@@ -39,9 +39,9 @@ type ServerConfig struct {
 }
 
 const (
-	// sharedPoll is the pause between two polls of empty queues that share slots. The other queues
-	// have an idle gate.
-	sharedPoll = 100 * time.Millisecond
+	// sweepsPoll is the pause between two polls of an empty queue of sweeps, for a server of no other
+	// queue. Other servers have an idle gate.
+	sweepsPoll = 100 * time.Millisecond
 	// forwardInterval is how often Asynq moves retries that are due to the pending tasks.
 	forwardInterval = time.Second
 	// webhookForwardInterval is forwardInterval for webhooks. It is shorter because hanging
@@ -106,8 +106,12 @@ func NewServer(client redis.UniversalClient, jobs Jobs, cfg ServerConfig) *Serve
 			shared[string(q)] = weights[q]
 		}
 	}
+	poll := sweepsPoll
+	if shared[string(models.QueueDebits)] > 0 {
+		poll = gatedPoll
+	}
 	if len(shared) > 0 {
-		s.servers = append(s.servers, s.newAsynq(shared, cfg.Concurrency, sharedPoll, forwardInterval, cfg))
+		s.servers = append(s.servers, s.newAsynq(shared, cfg.Concurrency, poll, forwardInterval, cfg))
 	}
 	return s
 }

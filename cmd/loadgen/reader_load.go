@@ -54,13 +54,8 @@ func (r *reader) startLoad(ctx context.Context, w *worker) *runningLoad {
 		})
 	}
 	begin(r.load.batches, func(ctx context.Context, n int, site models.Site) ([]models.TaskID, error) {
-		batch := batchOf(site, fmt.Sprintf("load %d of %s", n, run), models.MaxBatchRows)
-		if r.isTold(n) {
-			batch.Claim = w.dispatcher.ClaimBounds()
-		}
-		done, err := r.store.SubmitBatch(ctx, batch)
-		w.dispatcher.Send(done.Claimed)
-		return nil, err
+		done, err := r.store.SubmitBatch(ctx, batchOf(site, fmt.Sprintf("load %d of %s", n, run), models.MaxBatchRows))
+		return done.Tasks, err
 	})
 	begin(r.load.payments, func(ctx context.Context, _ int, site models.Site) ([]models.TaskID, error) {
 		task, err := r.startPayment(ctx, site)

@@ -76,7 +76,7 @@ type Config struct {
 	APIConcurrency  int           `env:"SVC_API_CONCURRENCY" envDefault:"32"`
 	APIQueueWait    time.Duration `env:"SVC_API_QUEUE_WAIT" envDefault:"500ms"`
 	APIAddressConns int           `env:"SVC_API_ADDRESS_CONNS" envDefault:"0"`
-	Concurrency     int           `env:"SVC_CONCURRENCY" envDefault:"64"`
+	Concurrency     int           `env:"SVC_CONCURRENCY" envDefault:"32"`
 	InFlight        int           `env:"SVC_IN_FLIGHT" envDefault:"0"`
 	ShutdownWithin  time.Duration `env:"SVC_SHUTDOWN_WITHIN" envDefault:"40s"`
 

@@ -65,7 +65,7 @@ var variableHelp = map[string]string{
 	"SVC_API_ADDRESS_CONNS": "connections of a peer address to an API process; 0: no limit, because behind a proxy " +
 		"all clients have the proxy's address",
 	"SVC_CONCURRENCY": "tasks of debits and sweeps that a worker runs concurrently; most wait for rail calls",
-	"SVC_IN_FLIGHT": "tasks in flight per organisation; 0: for debits three eighths of the fleet's SVC_CONCURRENCY, " +
+	"SVC_IN_FLIGHT": "tasks in flight per organisation; 0: for debits half of the fleet's SVC_CONCURRENCY, " +
 		"otherwise 16",
 	"SVC_SHUTDOWN_WITHIN": "time for requests and tasks to end during a shutdown",
 

@@ -68,7 +68,7 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 	})
 	cfg := api.Config{
 		Sites: store, Limiter: limiter, Store: store, Keys: keys, PublicBaseURL: s.cfg.PublicBaseURL, AppLink: link,
-		Notify: dispatcher.Notify, Debits: dispatcher, Log: s.log, TracerProvider: provider, Metrics: s.metrics,
+		Notify: dispatcher.Notify, Log: s.log, TracerProvider: provider, Metrics: s.metrics,
 		ShutdownTimeout: s.cfg.ShutdownWithin,
 		Concurrency:     s.cfg.APIConcurrency, QueueWait: s.cfg.APIQueueWait,
 		MaxConnectionsPerAddress: s.cfg.APIAddressConns,
