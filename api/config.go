@@ -59,8 +59,8 @@ type Config struct {
 	// the time after which clients close idle connections (net/http: 90 s), so that no client sends
 	// a request on a connection that is being closed.
 	IdleTimeout     time.Duration
-	DrainTime       time.Duration // the time for clients to close their connections once Run's context ends
-	ShutdownTimeout time.Duration // the time for open requests after that; default 20 s
+	ShutdownTimeout time.Duration // the time for open requests once Run's context ends; default 20 s
+	DrainTime       time.Duration // the time in which clients close their connections, part of ShutdownTimeout
 	RecheckInterval time.Duration // the time between checks of a held or streaming request's caller; default 14 s
 
 	requests *requestlog.Log // of the sandbox; nil in production

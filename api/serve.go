@@ -20,8 +20,8 @@ func (s *Server) Serve(ln net.Listener) error {
 	return nil
 }
 
-// Run serves until ctx ends. Clients then have Config.DrainTime to close their connections, and open
-// requests have Config.ShutdownTimeout to finish.
+// Run serves until ctx ends. Open requests then have Config.ShutdownTimeout to finish, whose first
+// part is Config.DrainTime.
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
@@ -30,9 +30,9 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 		return err
 	case <-ctx.Done():
 	}
-	s.drain(context.WithoutCancel(ctx))
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdownTimeout)
 	defer cancel()
+	s.drain(end)
 	err := s.Shutdown(end)
 	return errors.Join(err, <-served)
 }

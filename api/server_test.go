@@ -394,6 +394,10 @@ func TestDrainLetsClientsCloseConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer connection.Close()
+	limit := time.Now().Add(30 * time.Second)
+	if err := connection.SetDeadline(limit); err != nil {
+		t.Fatal(err)
+	}
 	answers := bufio.NewReader(connection)
 	get := func() (closes bool) {
 		t.Helper()
@@ -411,7 +415,7 @@ func TestDrainLetsClientsCloseConnections(t *testing.T) {
 		t.Error("the first answer closes its connection")
 	}
 	end()
-	for { // until the server accepts no connection
+	for time.Now().Before(limit) { // until the server accepts no connection
 		another, err := net.Dial("tcp", ln.Addr().String())
 		if err != nil {
 			break

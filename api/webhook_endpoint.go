@@ -199,6 +199,8 @@ func (w *webhooks) testEndpoint(ctx context.Context, r *Request) error {
 // awaitTest waits for the end of a test event that a worker delivers, and returns the last attempt.
 // It returns models.ErrNoWebhookEndpoint if the event has ended without an attempt.
 func (w *webhooks) awaitTest(ctx context.Context, r *Request, id models.WebhookEventID) (models.WebhookAttempt, error) {
+	waiting, stop := r.UntilDisconnect(ctx)
+	defer stop()
 	for {
 		event, attempts, err := w.store.WebhookEvent(ctx, r.Principal.OrganisationID, id)
 		switch {
@@ -210,7 +212,11 @@ func (w *webhooks) awaitTest(ctx context.Context, r *Request, id models.WebhookE
 		default:
 			return attempts[len(attempts)-1], nil
 		}
-		if err := r.pause(ctx); err != nil {
+		err = r.pause(waiting)
+		if err == nil && waiting.Err() != nil {
+			err = models.ErrUnavailable
+		}
+		if err != nil {
 			return models.WebhookAttempt{}, err
 		}
 	}

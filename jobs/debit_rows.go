@@ -27,6 +27,9 @@ const (
 	// again before a debit. It is a little longer than claimed rows wait for a call permit on a
 	// rail of ordinary speed.
 	recheckAfter = 100 * time.Millisecond
+	// runTime is the time after which a run claims no more rows and makes no more calls. On a slow
+	// rail the task then becomes due again, well before the queue gives up on the run.
+	runTime = 75 * time.Second
 	// callGrace is how long rail calls in flight may go on after the run's context has ended. An
 	// answer that arrives in time saves a look-up.
 	callGrace = 10 * time.Second
@@ -60,6 +63,8 @@ func (d *DebitRows) Run(ctx context.Context, task models.Task) error {
 	if ctx.Err() != nil { // a shutdown: another worker can take the task at once
 		return d.park(ctx, task.ID)
 	}
+	ctx, cancel := context.WithTimeout(ctx, runTime)
+	defer cancel()
 	run := newChunkRun(d, task)
 	err := run.process(ctx)
 	switch {

@@ -12,7 +12,7 @@ type BatchQuery struct {
 	State         BatchState    // "": all
 	SubmittedFrom *Millis       // inclusive; nil: no bound
 	SubmittedTo   *Millis       // inclusive; nil: no bound
-	Direction     Direction     // of the page, seen from From
+	Direction     Direction     // of the page, seen from At
 	At            BatchPosition // exclusive; zero: see Position
 	Limit         int           // batches at most, 1 to 100
 }

@@ -11,7 +11,7 @@ type LinkQuery struct {
 	State       LinkState    // the effective state, as LinkState.At defines it; "": all
 	InvitedFrom *Millis      // inclusive; nil: no bound
 	InvitedTo   *Millis      // inclusive; nil: no bound
-	Direction   Direction    // of the page, seen from From
+	Direction   Direction    // of the page, seen from At
 	At          LinkPosition // exclusive; zero: see Position
 	Limit       int          // links at most, 1 to 100
 }

@@ -25,4 +25,4 @@ WITH present AS MATERIALIZED (
 )
 UPDATE batches c SET settled_count = c.settled_count + n.settled, state = 'settled', settled_at = b.now,
     attempts_over_at = coalesce(c.attempts_over_at, b.now)
-FROM n, b, alert WHERE c.site_id = :site AND c.id = :batch
+FROM n, b, alert WHERE c.site_id = :site AND c.id = :batch AND c.state = 'inProgress'

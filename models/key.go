@@ -92,7 +92,7 @@ type Keys struct {
 	mu      sync.Mutex
 	copied  *keyCopy
 	triedAt time.Time
-	loadErr error // of the read at triedAt
+	loadErr error // of the read at triedAt, if Postgres did not answer
 }
 
 type keyCopy struct {
@@ -153,7 +153,7 @@ func (k *Keys) Current(ctx context.Context, purpose KeyPurpose) (Key, error) {
 }
 
 // ByID returns the key with the id, active or not. Errors: ErrNotFound if it has retired, or if the
-// last read lacks it; the error of the last read if that failed.
+// last read lacks it; the error of the last read if Postgres did not answer.
 func (k *Keys) ByID(ctx context.Context, id KeyID) (Key, error) {
 	c, err := k.copyFor(ctx)
 	if err != nil {
@@ -258,6 +258,9 @@ func (k *Keys) load(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.triedAt, k.loadErr = k.now(), err
+	if errors.Is(err, seal.ErrOpen) || errors.Is(err, context.Canceled) {
+		k.loadErr = nil
+	}
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func (s *Store) Sites(ctx context.Context, organisation OrganisationID) ([]Site,
 	return all, err
 }
 
-// AnySite returns a Site of any organisation, for operators; ErrNotFound if there is none.
+// AnySite returns a Site of any organisation; ErrNotFound if there is none.
 func (s *Store) AnySite(ctx context.Context, id SiteID) (Site, error) {
 	row := &siteRow{ID: id}
 	err := s.pg.Read(ctx, func(on bun.IDB) error { return on.NewSelect().Model(row).WherePK().Scan(ctx) })

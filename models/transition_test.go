@@ -104,18 +104,32 @@ func (m stateMachine) record(value [2]string) string {
 	return "{" + strings.Join(fields, ", ") + "}"
 }
 
-func TestSettledRowKeepsItsOutcome(t *testing.T) {
+// The triggers of all tables refuse statements that change a final state.
+func TestFinalStatesStay(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
 	site := modelstest.Site(t, store)
-	modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada"))
-	_, _, err := store.CancelBatch(t.Context(), site.ID, "b")
+	modelstest.Invite(t, store, site.ID, "ada")
+	_, err := store.RevokeCustomer(t.Context(), site.ID, "ada")
 	must(t, err)
-	for _, change := range []string{"outcome = 'declined'", "state = 'pending', outcome = NULL, settled_at = NULL"} {
-		_, err := store.DB().ExecContext(t.Context(), "UPDATE batch_rows SET "+change)
+	modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada"))
+	_, _, err = store.CancelBatch(t.Context(), site.ID, "b")
+	must(t, err)
+	intent := modelstest.Intent(t, store, site.ID, 500)
+	_, _, err = store.CancelPaymentIntent(t.Context(), site.ID, intent.ID) // its event is undelivered
+	must(t, err)
+	for _, tt := range []struct{ table, change string }{
+		{"customer_links", "state = 'expired'"},
+		{"batches", "state = 'inProgress', settled_at = NULL, settled_count = 0"},
+		{"batch_rows", "outcome = 'declined'"},
+		{"batch_rows", "state = 'pending', outcome = NULL, settled_at = NULL"},
+		{"payment_intents", "transaction_status = 'Expired'"},
+		{"webhook_events", "status = 'delivered'"},
+	} {
+		_, err := store.DB().ExecContext(t.Context(), "UPDATE "+tt.table+" SET "+tt.change)
 		var refused *pgconn.PgError
-		if !errors.As(err, &refused) || refused.Code != "23514" || refused.ConstraintName != "batch_rows_transitions" {
-			t.Errorf("%s: %v", change, err)
+		if !errors.As(err, &refused) || refused.Code != "23514" || refused.ConstraintName != tt.table+"_transitions" {
+			t.Errorf("%s: %s: %v", tt.table, tt.change, err)
 		}
 	}
 }

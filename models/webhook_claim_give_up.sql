@@ -8,4 +8,4 @@ WITH given_up AS MATERIALIZED (
     DELETE FROM webhook_slots p USING given_up g WHERE p.organisation_id = g.organisation_id AND p.event_id = g.id
 )
 UPDATE webhook_events w SET status = 'undelivered', next_attempt_at = NULL, task_id = NULL
-FROM given_up g WHERE w.organisation_id = g.organisation_id AND w.id = g.id
+FROM given_up g WHERE w.organisation_id = g.organisation_id AND w.id = g.id AND w.status = 'pending'

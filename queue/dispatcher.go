@@ -185,15 +185,16 @@ func (d *Dispatcher) pace(ctx context.Context, do func(context.Context) (time.Du
 // bounds returns the bounds of a claim from a queue. Debit tasks in flight are fewer than the slots,
 // so each runs at once, and sweeps find a slot. In Redis a task would wait for all earlier ones, whatever their
 // organisation, and on a slow rail longer than its lease. Unless DispatcherConfig.InFlight is set,
-// one organisation cannot use up the total.
+// one organisation cannot use up the total; it may also raise the total above the slots.
 func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 	b := models.Dispatch{Queue: q, Limit: claimLimit, InFlight: 16}
 	switch q {
 	case models.QueueDebits:
 		slots := d.fleet.slots(q)
-		b.InFlight, b.Total = slots/2, slots*3/4
+		b.InFlight, b.Total = max(1, slots/2), max(1, slots*3/4)
 	case models.QueueWebhooks:
-		b.Limit, b.Total, b.MinRoom = webhookClaimLimit, 4*d.fleet.slots(q), webhookClaimLimit*3/4
+		slots := max(d.fleet.slots(q), defaultSlots[q]) // Total must exceed MinRoom
+		b.Limit, b.Total, b.MinRoom = webhookClaimLimit, 4*slots, webhookClaimLimit*3/4
 	case models.QueueCheckout, models.QueueSweeps: // few tasks at a time
 	}
 	if d.cfg.InFlight > 0 {

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -45,9 +46,11 @@ func newFleet(client redis.UniversalClient) *fleet {
 	return f
 }
 
-// slots returns the number of tasks of the queue that the fleet can run at once, as last counted. A
-// fleet never counts as smaller than one worker with default slots.
-func (f *fleet) slots(q models.Queue) int { return max(defaultSlots[q], int(f.slotCounts[q].Load())) }
+// slots returns the number of tasks of the queue that the fleet can run at once, as last counted.
+// Without a count, or without workers, it returns the default slots of one worker.
+func (f *fleet) slots(q models.Queue) int {
+	return cmp.Or(int(f.slotCounts[q].Load()), defaultSlots[q])
+}
 
 // isAbsent reports whether the last count found no worker of the queue. It is false before the
 // first count.

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -61,7 +62,7 @@ func TestFleetCountsWorkersAndSlots(t *testing.T) {
 		}
 		for _, q := range models.Queues {
 			want, isServed := tt.slots[q]
-			if want = max(want, defaultSlots[q]); f.slots(q) != want || f.isAbsent(q) == isServed {
+			if want = cmp.Or(want, defaultSlots[q]); f.slots(q) != want || f.isAbsent(q) == isServed {
 				t.Errorf("%s: %s has %d slots, want %d; absent: %t", name, q, f.slots(q), want, f.isAbsent(q))
 			}
 		}

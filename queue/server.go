@@ -229,9 +229,11 @@ func (s *Server) Shutdown() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		var servers sync.WaitGroup
 		for _, server := range s.servers {
-			server.Shutdown()
+			servers.Go(server.Shutdown)
 		}
+		servers.Wait()
 		s.running.Wait()
 	}()
 	select {
