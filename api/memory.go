@@ -56,7 +56,8 @@ type bodyMemory struct {
 const (
 	// maxLargeBodies is the maximum number of large bodies that are handled at once.
 	maxLargeBodies = 2
-	// maxLargeBodiesWaiting is the maximum number of a caller's large bodies that wait to be handled.
+	// maxLargeBodiesWaiting is the maximum number of a caller's large bodies that wait to be
+	// handled.
 	maxLargeBodiesWaiting = 16
 )
 

@@ -211,10 +211,10 @@ BEGIN
         raised_at = CASE WHEN a.closed_at IS NULL THEN a.raised_at ELSE excluded.raised_at END;
 END $$;
 
--- State machines. The allowed transitions are in Go: models/*_state.go, models/webhook_event.go. The
--- trigger named <table>_transitions has a condition that is true for every other transition; a test
--- compares the two. The triggers are AFTER triggers, because BEFORE triggers lock each row again.
--- The arguments are the columns that describe the state.
+-- State machines. The allowed transitions are in Go: models/*_state.go, models/webhook_event.go.
+-- The trigger named <table>_transitions has a condition that is true for every other transition; a
+-- test compares the two. The triggers are AFTER triggers, because BEFORE triggers lock each row
+-- again. The arguments are the columns that describe the state.
 CREATE FUNCTION refuse_transition() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE check_violation USING CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME, MESSAGE = (

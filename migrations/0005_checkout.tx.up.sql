@@ -74,8 +74,8 @@ CREATE TRIGGER payment_intents_transitions AFTER UPDATE OF state, transaction_st
         OR NEW.transaction_status <> OLD.transaction_status)
     EXECUTE FUNCTION refuse_transition('state', 'transaction_status');
 
--- transaction_phase computes the models.DebitPhase of a pending transaction: attempt, or close if it
--- is cancelled, expired, or without an answer after answer_within. The planner inlines it.
+-- transaction_phase computes the models.DebitPhase of a pending transaction: attempt, or close if
+-- it is cancelled, expired, or without an answer after answer_within. The planner inlines it.
 CREATE FUNCTION transaction_phase(now bigint, closing_as transaction_status, started_at bigint, answer_within bigint,
     epoch int, cancelled_before int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN

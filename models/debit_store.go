@@ -80,7 +80,8 @@ WHERE site_id = :site AND id = :batch AND settled_at IS NULL AND settle_by <= sv
 const (
 	// heldRetry is the delay before a task looks again at work that is held after a restore.
 	heldRetry = 15 * time.Second
-	// sweepDelay is the delay of the task of a row past its deadline, which the sweep settles first.
+	// sweepDelay is the delay of the task of a row past its deadline, which the sweep settles
+	// first.
 	sweepDelay = time.Second
 )
 

@@ -78,9 +78,9 @@
 // Each entity with states has one table of allowed transitions, in its _state.go file
 // (webhook_event.go for events). The database refuses every other transition by a trigger of the
 // entity's table; a test compares both. Every statement that changes a state names the states that
-// it changes from, or runs under a lock that was acquired before the state was read. Of two concurrent
-// changes, the second thus changes nothing. Time alone causes some transitions. Readers see them at once, even before a
-// sweep records them; see [LinkState.At].
+// it changes from, or runs under a lock that was acquired before the state was read. Of two
+// concurrent changes, the second thus changes nothing. Time alone causes some transitions. Readers
+// see them at once, even before a sweep records them; see [LinkState.At].
 //
 // # Stores
 //

@@ -19,7 +19,8 @@ type KeyPurpose string
 const (
 	KeyAccessToken KeyPurpose = "accessToken" // signs access tokens; the secret is an Ed25519 seed
 	KeySignupLink  KeyPurpose = "signupLink"  // derives the tokens of sign-up links
-	// KeySealedText derives the keys of pagination cursors, console sessions and receiver addresses.
+	// KeySealedText derives the keys of pagination cursors, console sessions and receiver
+	// addresses.
 	KeySealedText KeyPurpose = "paginationLink"
 )
 

@@ -51,7 +51,7 @@ type TransactionResult struct {
 	Status TransactionStatus // "" if not final
 	Reason RowOutcome        // of Declined: why
 	// FromRail says that the status follows from the rail's answer about the key, or from an
-	// operator's decision in its place. It holds even if the database has lost commits since the
+	// operator's decision instead. It holds even if the database has lost commits since the
 	// claim.
 	FromRail bool
 	// Found is a payment that the rail made and the database lost, of a closing payment intent.

@@ -182,10 +182,11 @@ func (d *Dispatcher) pace(ctx context.Context, do func(context.Context) (time.Du
 	}
 }
 
-// bounds returns the bounds of a claim from a queue. Debit tasks in flight are fewer than the slots,
-// so each runs at once, and sweeps find a slot. In Redis a task would wait for all earlier ones, whatever their
-// organisation, and on a slow rail longer than its lease. Unless DispatcherConfig.InFlight is set,
-// one organisation cannot use up the total; it may also raise the total above the slots.
+// bounds returns the bounds of a claim from a queue. Debit tasks in flight are fewer than the
+// slots, so each runs at once, and sweeps find a slot. In Redis a task would wait for all earlier
+// ones, whatever their organisation, and on a slow rail longer than its lease. Unless
+// DispatcherConfig.InFlight is set, one organisation cannot use up the total; it may also raise the
+// total above the slots.
 func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 	b := models.Dispatch{Queue: q, Limit: claimLimit, InFlight: 16}
 	switch q {

@@ -110,8 +110,9 @@ func (d *Dispatcher) claim(ctx context.Context, ids []models.TaskID) ([]models.T
 		d.webhookCapacity = webhooks.Total - webhooks.MinRoom - n
 	}
 	webhooks.Limit = max(0, d.webhookCapacity)
-	// While no worker serves a queue, nothing is claimed from it. Otherwise Redis would fill up: claims
-	// with an expired lease do not count against the bounds, and only workers make their tasks due again.
+	// While no worker serves a queue, nothing is claimed from it. Otherwise Redis would fill up:
+	// claims with an expired lease do not count against the bounds, and only workers make their
+	// tasks due again.
 	debits := d.bounds(models.QueueDebits)
 	if d.fleet.isAbsent(models.QueueDebits) {
 		debits.InFlight = 0

@@ -39,8 +39,8 @@ type ServerConfig struct {
 }
 
 const (
-	// sweepsPoll is the pause between two polls of an empty queue of sweeps, for a server of no other
-	// queue. Other servers have an idle gate.
+	// sweepsPoll is the pause between two polls of an empty queue of sweeps, for a server of no
+	// other queue. Other servers have an idle gate.
 	sweepsPoll = 100 * time.Millisecond
 	// forwardInterval is how often Asynq moves retries that are due to the pending tasks.
 	forwardInterval = time.Second

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// hashCost is the bcrypt cost of every hash. All hashes have the same cost, so that all accounts and
-// unknown names take the same time. Only tests change it.
+// hashCost is the bcrypt cost of every hash. All hashes have the same cost, so that all accounts
+// and unknown names take the same time. Only tests change it.
 var hashCost = 12
 
 // MinPassword is the minimum length of a password, in bytes. Only a sandbox may configure a shorter

@@ -38,7 +38,7 @@ func appendPNG(into []byte, rows []uint64) []byte {
 	return endChunk(into, start)
 }
 
-// beginChunk begins a PNG chunk. It leaves room for the length, and returns the index of the type.
+// beginChunk begins a PNG chunk. It leaves space for the length, and returns the index of the type.
 func beginChunk(into []byte, kind string) (_ []byte, start int) {
 	into = append(into, 0, 0, 0, 0)
 	return append(into, kind...), len(into)
@@ -195,8 +195,8 @@ func (w *deflater) copy(length int) {
 // sum adds a number of equal lines to the checksum. low is 1 plus the sum of all bytes, and high is
 // the sum of the values of low after each byte, both modulo 65521.
 func (w *deflater) sum(row, lines uint64) {
-	// sum is the sum of a line's bytes. weighted multiplies each byte with the number of bytes from it
-	// to the end of the line: so many values of low include it.
+	// sum is the sum of a line's bytes. weighted multiplies each byte with the number of bytes from
+	// it to the end of the line: so many values of low include it.
 	var sum, weighted uint64
 	for ; row != 0; row &= row - 1 {
 		first := 1 + w.wide*(quietZone+bits.TrailingZeros64(row))

@@ -31,8 +31,9 @@ type basisKey struct {
 	ending int // length, in bytes
 }
 
-// NewSeries returns a Series for a prefix and the length of its endings, in bytes. The first code of
-// a prefix and length is slow. All Series of the process share the work that makes the others fast.
+// NewSeries returns a Series for a prefix and the length of its endings, in bytes. The first code
+// of a prefix and length is slow. All Series of the process share the work that makes the others
+// fast.
 func NewSeries(prefix string, ending int) *Series {
 	s := &Series{prefix: prefix, ending: ending}
 	if IsAlphanumeric(prefix) {

@@ -77,8 +77,8 @@ func (h *hostile) submitLarge(ctx context.Context, p *batchClient) error {
 	return nil
 }
 
-// keepCalling makes calls at a rate until the context ends, which closes their connections. It ignores
-// the answers.
+// keepCalling makes calls at a rate until the context ends, which closes their connections. It
+// ignores the answers.
 func keepCalling(ctx context.Context, perSecond float64, next func(n int) *call) error {
 	c := newLoadClient(openConns)
 	opened := &openedConns{open: map[net.Conn]struct{}{}}

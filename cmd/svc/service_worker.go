@@ -93,7 +93,7 @@ func (s *service) awaitRedis(ctx context.Context) bool {
 }
 
 // openRail creates the rail adapter and returns how many debits may be in flight on it. The sandbox
-// rail has room for all tasks of the worker: slow accounts in batches do not delay payments.
+// rail has capacity for all tasks of the worker: slow accounts in batches do not delay payments.
 func (s *service) openRail(store *models.Store) (payments rail.Rail, concurrency int, err error) {
 	if s.cfg.rail() == "sandbox" {
 		return rail.NewSandbox(store), s.cfg.Concurrency*models.ChunkRows + s.cfg.CheckoutConcurrency, nil

@@ -280,8 +280,8 @@ func (m *monitor) inhibited(ctx context.Context) (set, error) {
 	return inhibited, nil
 }
 
-// awaitCalm waits until only the alerts in before and the lasting ones fire in five successive checks,
-// for two minutes at most. The next fault ignores alerts that still fire.
+// awaitCalm waits until only the alerts in before and the lasting ones fire in five successive
+// checks, for two minutes at most. The next fault ignores alerts that still fire.
 func (m *monitor) awaitCalm(ctx context.Context, before set) error {
 	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(time.Second)
