@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,7 @@ type DebitRows struct {
 	Tracer  *tracing.Tracer
 	Log     *slog.Logger
 
+	runTime time.Duration // in place of the constant; set by tests
 	railLog railLog
 }
 
@@ -63,7 +65,7 @@ func (d *DebitRows) Run(ctx context.Context, task models.Task) error {
 	if ctx.Err() != nil { // a shutdown: another worker can take the task at once
 		return d.park(ctx, task.ID)
 	}
-	ctx, cancel := context.WithTimeout(ctx, runTime)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(d.runTime, runTime))
 	defer cancel()
 	run := newChunkRun(d, task)
 	err := run.process(ctx)

@@ -44,8 +44,8 @@ CREATE INDEX outbox_lane_in_flight ON outbox (queue, organisation_id, redispatch
 ALTER TABLE outbox ADD PRIMARY KEY (id);
 
 -- The tasks in flight, except webhook deliveries that wait in Redis for their next attempt. The
--- lease of a due task ends within 30 seconds. Another 10 seconds allow for a server and its standby
--- whose clocks differ.
+-- lease of a due task ends within 30 seconds. Another 10 seconds allow for a difference between the
+-- clocks of a server and its standby.
 CREATE VIEW tasks_in_flight AS
 SELECT id, queue, organisation_id, site_id, dispatched_at, redispatch_after FROM outbox
 WHERE redispatch_after <= statement_timestamp() + interval '40 seconds'
@@ -53,8 +53,8 @@ WHERE redispatch_after <= statement_timestamp() + interval '40 seconds'
 
 -- The tasks in flight that count against caps. The lower bound skips the entries of finished tasks,
 -- which the indexes keep while an old transaction is open. It hides no task that counts: a running
--- worker makes a task due again well within 15 seconds after its lease, and without a worker
--- nothing is claimed.
+-- worker makes a task due again well within 15 seconds after its lease, and without a worker no
+-- debit or webhook is claimed.
 CREATE VIEW tasks_leased AS
 SELECT id, queue, organisation_id, site_id, dispatched_at FROM tasks_in_flight
 WHERE redispatch_after >= statement_timestamp() - interval '15 seconds';
@@ -69,9 +69,9 @@ CREATE TABLE recurring_work (
 
 -- Pauses by operators. A row exists while its pause lasts.
 --
--- No debit begins for a paused organisation's batches. Pending rows wait for the end of the time
--- for attempts, models.LastAttemptBefore ahead of the deadline. Rows in doubt are still looked up,
--- and every row still settles by its deadline.
+-- No debit begins for a paused organisation's batches. Pending rows wait until no debit may
+-- begin any more: models.LastAttemptBefore ahead of the deadline. Rows in doubt are still looked
+-- up, and every row still settles by its deadline.
 --
 -- The statement that postpones a task locks the pause's row. A resumption deletes the row, and so
 -- waits for that statement's commit. The task of the resumption therefore finds every postponed

@@ -256,8 +256,8 @@ func alertContradiction(ctx context.Context, tx postgres.Tx, t ClaimedTransactio
 	return err
 }
 
-// ParkTransaction ends the run of a task that could claim nothing. The task becomes due with the
-// transaction, or when the holder's lease would end.
+// ParkTransaction ends the run of a task that could claim nothing. The task becomes due at the
+// transaction's next attempt or, if another worker holds the transaction, at the end of its lease.
 func (s *Store) ParkTransaction(ctx context.Context, task TaskID) error {
 	_, err := s.pg.Run(ctx, parkTransactionSQL, postgres.Args{"task": task, "held_retry": heldRetry.Milliseconds()})
 	return wrap("park transaction", err)

@@ -26,9 +26,12 @@ func TestIdleGateWaitsForItsWakeUp(t *testing.T) {
 	t.Parallel()
 	g := newIdleGate(models.Queues)
 	g.maxIdle = time.Hour
-	if err := <-poll(t, g, models.QueueSweeps); !errors.Is(err, redis.Nil) { // shares its server: not gated
+	if err := <-poll(t, g, models.QueueSweeps); !errors.Is(err, redis.Nil) { // not gated
 		t.Errorf("poll: %v", err)
 	}
+	debits := poll(t, g, models.QueueDebits)
+	g.wake(string(models.QueueDebits))
+	<-debits
 	checkout, webhooks := poll(t, g, models.QueueCheckout), poll(t, g, models.QueueWebhooks)
 	g.wake(string(models.QueueWebhooks))
 	if err := <-webhooks; !errors.Is(err, redis.Nil) {

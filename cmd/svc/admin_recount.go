@@ -12,7 +12,7 @@ import (
 func (p *program) recountCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recount [SITE]...",
-		Short: "Rebuild the customer totals of Sites (default all) if an audit reports them as wrong",
+		Short: "Rebuild the customer totals of Sites (default all), which an audit has reported as wrong",
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		sites := make([]models.SiteID, len(args))
