@@ -88,7 +88,7 @@ func newBatchReader(cfg Config) *batchReader {
 	}
 	refused := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_http_large_reads_refused_total",
-		Help: "Reads of large batches refused because too many of the organisation's reads waited, or one for too long.",
+		Help: "Reads of large batches refused because too many of the organisation's waited, or one for too long.",
 	})
 	cfg.Metrics.MustRegister(refused)
 	return &batchReader{

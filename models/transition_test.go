@@ -41,7 +41,8 @@ func stateMachines() []stateMachine {
 		table: "payment_intents", columns: "state intent_state, transaction_status transaction_status",
 		values: [][2]string{{string(models.IntentCreated)}, {string(models.IntentPending)}},
 		allowed: func(from, to [2]string) bool {
-			return models.IntentState(from[0]).CanBecome(models.IntentState(to[0])) || from[0] == to[0] && from[1] == to[1]
+			return models.IntentState(from[0]).CanBecome(models.IntentState(to[0])) ||
+				from[0] == to[0] && from[1] == to[1]
 		},
 	}, {
 		table: "webhook_events", columns: "status webhook_event_status",
@@ -82,8 +83,10 @@ func TestDatabaseRefusesTransitions(t *testing.T) {
 		for _, from := range m.values {
 			for _, to := range m.values {
 				var refused bool
-				must(t, db.NewRaw(fmt.Sprintf("SELECT coalesce(%s, false) FROM jsonb_to_record(?) AS old (%s), jsonb_to_record(?) AS new (%s)",
-					condition[1], m.columns, m.columns), m.record(from), m.record(to)).Scan(t.Context(), &refused))
+				query := fmt.Sprintf(`
+SELECT coalesce(%s, false) FROM jsonb_to_record(?) AS old (%s), jsonb_to_record(?) AS new (%s)`,
+					condition[1], m.columns, m.columns)
+				must(t, db.NewRaw(query, m.record(from), m.record(to)).Scan(t.Context(), &refused))
 				if want := from != to && !m.allowed(from, to); refused != want {
 					t.Errorf("%s: %v to %v is refused: %t", m.table, from, to, refused)
 				}

@@ -128,7 +128,8 @@ func TestDispatcherEndsWhilePostgresHangs(t *testing.T) {
 	}
 	store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
 	defer store.Close()
-	d := NewDispatcher(store, queuetest.Client(t, queuetest.Start(t).URL), DispatcherConfig{Log: slog.New(slog.DiscardHandler)})
+	client := queuetest.Client(t, queuetest.Start(t).URL)
+	d := NewDispatcher(store, client, DispatcherConfig{Log: slog.New(slog.DiscardHandler)})
 	for range 20 {
 		d.claimed <- []models.Task{{ID: models.TaskID{1}, Kind: models.TaskDebitRows, Epoch: 1}}
 	}

@@ -102,7 +102,9 @@ func indexAfter(kept *records[LoggedRequest], from Position) int {
 	if from.list == kept.id {
 		return kept.indexAfter(from.number)
 	}
-	i := slices.IndexFunc(kept.list, func(r record[LoggedRequest]) bool { return models.MillisOf(r.value.At) >= from.at })
+	i := slices.IndexFunc(kept.list, func(r record[LoggedRequest]) bool {
+		return models.MillisOf(r.value.At) >= from.at
+	})
 	if i < 0 {
 		return len(kept.list)
 	}

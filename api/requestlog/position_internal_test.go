@@ -12,7 +12,9 @@ import (
 // addRequests adds n requests, whose durations count them from a number.
 func addRequests(l *Log, organisation models.OrganisationID, from, n int) {
 	for i := range n {
-		l.Add(organisation, LoggedRequest{Method: "GET", Took: time.Duration(from + i), At: time.UnixMilli(int64(from + i))})
+		l.Add(organisation, LoggedRequest{
+			Method: "GET", Took: time.Duration(from + i), At: time.UnixMilli(int64(from + i)),
+		})
 	}
 }
 
