@@ -61,7 +61,7 @@ func (s *eventStreams) serve(ctx context.Context, r *Request, open func() (event
 	caller := r.callerCheck()
 	r.SetHeader("Cache-Control", "no-store")
 	r.SetHeader("X-Accel-Buffering", "no") // disables the buffer of a proxy
-	r.stream(ctx, contentTypeEvents, func(ctx context.Context, out *bufio.Writer, flush func() error) {
+	r.stream(ctx, r.draining, contentTypeEvents, func(ctx context.Context, out *bufio.Writer, flush func() error) {
 		defer release()
 		defer source.close()
 		(&eventStream{source: source, caller: caller, out: out, flush: flush}).run(ctx)

@@ -72,7 +72,8 @@ func (m *movements) export(
 	connection := r.fast.Conn()
 	r.SetHeader("Content-Disposition", attachment(name+".csv"))
 	r.SetHeader("Cache-Control", "no-store")
-	r.stream(ctx, contentTypeCSV, func(ctx context.Context, out *bufio.Writer, flush func() error) {
+	// A server that shuts down lets the table end, as any other answer.
+	r.stream(ctx, r.server.lifetime, contentTypeCSV, func(ctx context.Context, out *bufio.Writer, flush func() error) {
 		defer func() { <-m.exports }()
 		if e.run(ctx, table, out, flush) != nil {
 			_ = connection.Close() // so that the client sees that the table is incomplete

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"partnerbilling/api"
+	"partnerbilling/api/apitest"
 	"partnerbilling/models"
 )
 
@@ -244,6 +246,43 @@ func TestConcurrentMovementTables(t *testing.T) {
 		}
 	}
 	b.table().Get(b.movements("")).Expect(200)
+}
+
+// A server that shuts down completes the tables that it has begun.
+func TestMovementTableSurvivesShutdown(t *testing.T) {
+	t.Parallel()
+	sites := &heldSites{release: make(chan struct{})}
+	var cfg api.Config
+	b := newBilling(t, func(c *api.Config) {
+		cfg = *c
+		cfg.Sites, cfg.RecheckInterval = sites, time.Nanosecond
+		sites.Sites = c.Sites
+	})
+	b.fillLedger(t, 2*models.MaxMovements)
+	server := api.New(cfg)
+	caller := apitest.New(t, server)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, caller.BaseURL+b.movements(""), nil)
+	check(t, err)
+	request.Header.Set("Authorization", "Bearer owner")
+	request.Header.Set("Accept", "text/csv")
+	response, err := http.DefaultClient.Do(request)
+	check(t, err)
+	defer response.Body.Close()
+	shut := make(chan error, 1)
+	go func() { shut <- server.Shutdown(t.Context()) }()
+	for limit := time.Now().Add(30 * time.Second); time.Now().Before(limit); { // until it accepts no connection
+		c, err := net.Dial("tcp", strings.TrimPrefix(caller.BaseURL, "http://"))
+		if err != nil {
+			break
+		}
+		_ = c.Close()
+	}
+	close(sites.release)
+	table, err := io.ReadAll(response.Body)
+	if got := strings.Count(string(table), "\r\n"); err != nil || got != 2*models.MaxMovements+1 {
+		t.Errorf("%d lines, %v", got, err)
+	}
+	check(t, <-shut)
 }
 
 // heldSites finds a Site at once the first time, and later only after release is closed.

@@ -16,13 +16,14 @@ const streamWriteTimeout = 30 * time.Second
 func (r *Request) isHead() bool { return r.fast.IsHead() }
 
 // stream answers with the output of write, which runs after the handler has returned. The context
-// of write ends when the client disconnects or the server begins to shut down. flush sends the
-// buffered output and fails once the client has disconnected.
+// of write ends when the client disconnects or until ends. flush sends the buffered output and
+// fails once the client has disconnected.
 func (r *Request) stream(
-	ctx context.Context, contentType string, write func(ctx context.Context, out *bufio.Writer, flush func() error),
+	ctx, until context.Context, contentType string,
+	write func(ctx context.Context, out *bufio.Writer, flush func() error),
 ) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(r.draining, cancel)
+	stop := context.AfterFunc(until, cancel)
 	connection := r.fast.Conn()
 	watch := func(ctx context.Context) (context.Context, func()) { return ctx, func() {} }
 	if c, ok := connection.(*conn); ok && (!r.hasBody() || r.bodyRead) {
