@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,9 +27,6 @@ const (
 	// again before a debit. It is a little longer than claimed rows wait for a call permit on a
 	// rail of ordinary speed.
 	recheckAfter = 100 * time.Millisecond
-	// runTime is the time after which a run claims no more rows and makes no more calls. On a slow
-	// rail the task then becomes due again, well before the queue gives up on the run.
-	runTime = 75 * time.Second
 	// callGrace is how long rail calls in flight may go on after the run's context has ended. An
 	// answer that arrives in time saves a look-up.
 	callGrace = 10 * time.Second
@@ -54,7 +50,6 @@ type DebitRows struct {
 	Tracer  *tracing.Tracer
 	Log     *slog.Logger
 
-	runTime time.Duration // in place of the constant; set by tests
 	railLog railLog
 }
 
@@ -65,8 +60,6 @@ func (d *DebitRows) Run(ctx context.Context, task models.Task) error {
 	if ctx.Err() != nil { // a shutdown: another worker can take the task at once
 		return d.park(ctx, task.ID)
 	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(d.runTime, runTime))
-	defer cancel()
 	run := newChunkRun(d, task)
 	err := run.process(ctx)
 	switch {

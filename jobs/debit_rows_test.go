@@ -262,18 +262,6 @@ func TestRowsAreClaimedOnlyAsPermitsAreReleased(t *testing.T) {
 	b.wantPermitsReleased(8, 10)
 }
 
-// A run whose time is over claims no more rows, and its task is due again.
-func TestSlowRunEndsByItself(t *testing.T) {
-	b := newBilling(t)
-	b.submit("ada", "ada")
-	b.job.runTime = time.Nanosecond
-	b.run()
-	b.want("pending", "pending")
-	b.job.runTime = 0
-	b.run()
-	b.want("succeeded", "succeeded")
-}
-
 // A task ends with its chunk, even if another transaction closed the last row. Otherwise it would
 // be dispatched for ever.
 func TestTaskOfAClosedChunkEnds(t *testing.T) {

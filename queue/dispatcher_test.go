@@ -140,6 +140,34 @@ func TestNotifiedTasksAreRunWithoutALoop(t *testing.T) {
 	}
 }
 
+// A run ends before Asynq gives up on it, with time to record its results.
+func TestRunEndsBeforeItsTaskTimesOut(t *testing.T) {
+	f := newFleet(t)
+	inspector := asynq.NewInspectorFromRedisClient(f.redis)
+	type times struct{ run, task time.Duration }
+	seen := make(chan times, 1)
+	f.serve(jobFunc(func(ctx context.Context, task models.Task) error {
+		end, _ := ctx.Deadline()
+		running, err := inspector.ListActiveTasks(string(models.QueueDebits))
+		if err != nil || len(running) != 1 {
+			t.Errorf("%d running tasks, %v", len(running), err)
+		} else {
+			seen <- times{time.Until(end), running[0].Timeout}
+		}
+		return f.Run(ctx, task)
+	}))
+	f.background(f.dispatcher().Run)
+	f.await(f.submit(1))
+	select {
+	case got := <-seen:
+		if got.run < time.Minute || got.task-got.run < 30*time.Second {
+			t.Errorf("a run has %s, its task %s", got.run, got.task)
+		}
+	default:
+		t.Error("the run was not seen")
+	}
+}
+
 func TestNotifyNeverBlocks(t *testing.T) {
 	f := newFleet(t)
 	d := f.dispatcher() // not running

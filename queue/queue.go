@@ -37,9 +37,11 @@ var weights = map[models.Queue]int{
 }
 
 const (
-	// taskTimeout ends the context of a run. It is far above the time of any chunk. Asynq truncates
-	// it to whole seconds.
-	taskTimeout = 2 * time.Minute
+	// runTimeout ends the context of a run. On a slow rail, the rows that are left become due again.
+	runTimeout = 2 * time.Minute
+	// taskTimeout is the time after which Asynq gives up on a run. It leaves a run the time to end
+	// its calls and to record their results. Asynq truncates it to whole seconds.
+	taskTimeout = runTimeout + 45*time.Second
 	// maxRetry is how often Asynq retries a failed run. After that the task is dispatched again
 	// when its lease expires.
 	maxRetry = 3

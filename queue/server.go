@@ -207,8 +207,10 @@ func (s *Server) runPlain(ctx context.Context, t *asynq.Task) error {
 	return s.runJob(ctx, task)
 }
 
-// runJob runs the job of a task, in a span.
+// runJob runs the job of a task, in a span, for runTimeout.
 func (s *Server) runJob(ctx context.Context, task models.Task) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
+	defer cancel()
 	ctx, span := s.tracer.StartTask(withTask(ctx, task), task)
 	defer func() { span.End(err) }()
 	job, ok := s.jobs[task.Kind]
