@@ -59,6 +59,29 @@ CREATE VIEW tasks_leased AS
 SELECT id, queue, organisation_id, site_id, dispatched_at FROM tasks_in_flight
 WHERE redispatch_after >= statement_timestamp() - interval '15 seconds';
 
+-- waiting_lanes finds the lanes of the queues and the time of the first waiting task of each. It
+-- takes one step in the index outbox_waiting for each lane, for at most so many Sites of each queue:
+-- the first ones in the order of the index.
+CREATE FUNCTION waiting_lanes(queues text[], sites int)
+RETURNS TABLE (queue text, organisation_id uuid, site_id uuid, oldest_at bigint) LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE lanes (n, queue, organisation_id, site_id, oldest_at) AS (
+        SELECT 1, q.queue, first.organisation_id, first.site_id, first.available_at
+        FROM unnest(queues) AS q (queue) CROSS JOIN LATERAL (
+            SELECT o.organisation_id, o.site_id, o.available_at FROM outbox o
+            WHERE o.dispatched_at IS NULL AND o.queue = q.queue
+            ORDER BY o.organisation_id, o.site_id, o.available_at LIMIT 1) first
+        UNION ALL
+        SELECT l.n + 1, l.queue, next.organisation_id, next.site_id, next.available_at
+        FROM lanes l CROSS JOIN LATERAL (
+            SELECT o.organisation_id, o.site_id, o.available_at FROM outbox o
+            WHERE o.dispatched_at IS NULL AND o.queue = l.queue
+              AND (o.organisation_id, o.site_id) > (l.organisation_id, l.site_id)
+            ORDER BY o.organisation_id, o.site_id, o.available_at LIMIT 1) next
+        WHERE l.n < sites
+    )
+    SELECT l.queue, l.organisation_id, l.site_id, l.oldest_at FROM lanes l
+$$;
+
 -- Recurring tasks. One statement advances next_run_at and inserts the outbox row, so that exactly
 -- one process starts each run. A run is skipped while the task of an earlier run still exists.
 CREATE TABLE recurring_work (

@@ -1,6 +1,5 @@
 -- Lists the lanes (queue, organisation, Site) of the outbox whose waiting tasks are the oldest. It
--- takes one step in an index for each Site with waiting tasks, and counts a bounded number of tasks
--- in each lane that it lists.
+-- counts a bounded number of tasks in each lane that it lists.
 --
 --   :queues           the queues
 --   :sites            how many Sites of each queue, the first ones in the order of the index
@@ -9,22 +8,9 @@
 --   :debits           QueueDebits
 --   :recorded_within  recordedWithin in milliseconds
 --   :most_recorded    the number of recorded debits at which counting stops
-WITH RECURSIVE waiting (n, queue, organisation_id, site_id, oldest_at) AS (
-    SELECT 1, q.queue, first.organisation_id, first.site_id, first.available_at
-    FROM unnest(:queues::text[]) AS q (queue) CROSS JOIN LATERAL (
-        SELECT o.organisation_id, o.site_id, o.available_at FROM outbox o
-        WHERE o.dispatched_at IS NULL AND o.queue = q.queue
-        ORDER BY o.organisation_id, o.site_id, o.available_at LIMIT 1) first
-    UNION ALL
-    SELECT w.n + 1, w.queue, next.organisation_id, next.site_id, next.available_at
-    FROM waiting w CROSS JOIN LATERAL (
-        SELECT o.organisation_id, o.site_id, o.available_at FROM outbox o
-        WHERE o.dispatched_at IS NULL AND o.queue = w.queue
-          AND (o.organisation_id, o.site_id) > (w.organisation_id, w.site_id)
-        ORDER BY o.organisation_id, o.site_id, o.available_at LIMIT 1) next
-    WHERE w.n < :sites
-), lanes AS MATERIALIZED (
-    SELECT * FROM waiting ORDER BY oldest_at, queue, organisation_id, site_id LIMIT :lanes
+WITH lanes AS MATERIALIZED (
+    SELECT * FROM waiting_lanes(:queues::text[], :sites)
+    ORDER BY oldest_at, queue, organisation_id, site_id LIMIT :lanes
 ), clock AS MATERIALIZED (
     SELECT now FROM service_now
 )
