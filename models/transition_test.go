@@ -16,53 +16,53 @@ import (
 // stateMachine is a state machine of the database. Its values are pairs: a state, and the result
 // that a final state has, or "".
 type stateMachine struct {
-	table   string
-	columns string // definitions, the state's first
-	values  [][2]string
-	allowed func(from, to [2]string) bool
+	table     string
+	columns   string // definitions, the state's first
+	values    [][2]string
+	canBecome func(from, to string) bool // states
 }
 
-func stateMachines() []stateMachine {
-	machines := []stateMachine{{
-		table: "customer_links", columns: "state link_state",
-		allowed: func(from, to [2]string) bool {
-			return models.LinkState(from[0]).CanBecome(models.LinkState(to[0]))
-		},
-	}, {
-		table: "batches", columns: "state batch_state", values: [][2]string{{"inProgress"}, {"settled"}},
-		allowed: func(from, _ [2]string) bool { return from[0] == string(models.BatchInProgress) },
-	}, {
-		table: "batch_rows", columns: "state row_state, outcome row_outcome",
-		values: [][2]string{{string(models.RowPending)}, {string(models.RowInProgress)}},
-		allowed: func(from, to [2]string) bool {
-			return models.RowState(from[0]).CanBecome(models.RowState(to[0])) || from[0] == to[0] && from[1] == to[1]
-		},
-	}, {
-		table: "payment_intents", columns: "state intent_state, transaction_status transaction_status",
-		values: [][2]string{{string(models.IntentCreated)}, {string(models.IntentPending)}},
-		allowed: func(from, to [2]string) bool {
-			return models.IntentState(from[0]).CanBecome(models.IntentState(to[0])) ||
-				from[0] == to[0] && from[1] == to[1]
-		},
-	}, {
-		table: "webhook_events", columns: "status webhook_event_status",
-		allowed: func(from, to [2]string) bool {
-			return models.WebhookStatus(from[0]).CanBecome(models.WebhookStatus(to[0]))
-		},
-	}}
-	for _, s := range models.LinkStates {
-		machines[0].values = append(machines[0].values, [2]string{string(s)})
+var stateMachines = []stateMachine{
+	{"customer_links", "state link_state", states(models.LinkStates...), canBecome(models.LinkState.CanBecome)},
+	{
+		"batches", "state batch_state", states(models.BatchInProgress, models.BatchSettled),
+		func(from, _ string) bool { return from == string(models.BatchInProgress) },
+	},
+	{
+		"batch_rows", "state row_state, outcome row_outcome",
+		append(states(models.RowPending, models.RowInProgress), results(models.RowSettled, models.RowOutcomes)...),
+		canBecome(models.RowState.CanBecome),
+	},
+	{
+		"payment_intents", "state intent_state, transaction_status transaction_status",
+		append(states(models.IntentCreated, models.IntentPending),
+			results(models.IntentFinal, models.TransactionStatuses)...),
+		canBecome(models.IntentState.CanBecome),
+	},
+	{
+		"webhook_events", "status webhook_event_status", states(models.WebhookStatuses...),
+		canBecome(models.WebhookStatus.CanBecome),
+	},
+}
+
+// states returns the values of states without a result.
+func states[S ~string](all ...S) (values [][2]string) {
+	for _, s := range all {
+		values = append(values, [2]string{string(s)})
 	}
-	for _, o := range models.RowOutcomes {
-		machines[2].values = append(machines[2].values, [2]string{string(models.RowSettled), string(o)})
+	return values
+}
+
+// results returns the values of a final state.
+func results[S, R ~string](final S, all []R) (values [][2]string) {
+	for _, r := range all {
+		values = append(values, [2]string{string(final), string(r)})
 	}
-	for _, s := range models.TransactionStatuses {
-		machines[3].values = append(machines[3].values, [2]string{string(models.IntentFinal), string(s)})
-	}
-	for _, s := range models.WebhookStatuses {
-		machines[4].values = append(machines[4].values, [2]string{string(s)})
-	}
-	return machines
+	return values
+}
+
+func canBecome[S ~string](may func(from, to S) bool) func(from, to string) bool {
+	return func(from, to string) bool { return may(S(from), S(to)) }
 }
 
 var triggerCondition = regexp.MustCompile(` WHEN \((.*)\) EXECUTE FUNCTION refuse_transition\(`)
@@ -72,7 +72,7 @@ var triggerCondition = regexp.MustCompile(` WHEN \((.*)\) EXECUTE FUNCTION refus
 func TestDatabaseRefusesTransitions(t *testing.T) {
 	t.Parallel()
 	db := modelstest.Open(t).DB()
-	for _, m := range stateMachines() {
+	for _, m := range stateMachines {
 		var definition string
 		must(t, db.NewRaw("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = ?::regclass AND tgname = ?",
 			m.table, m.table+"_transitions").Scan(t.Context(), &definition))
@@ -87,7 +87,7 @@ func TestDatabaseRefusesTransitions(t *testing.T) {
 SELECT coalesce(%s, false) FROM jsonb_to_record(?) AS old (%s), jsonb_to_record(?) AS new (%s)`,
 					condition[1], m.columns, m.columns)
 				must(t, db.NewRaw(query, m.record(from), m.record(to)).Scan(t.Context(), &refused))
-				if want := from != to && !m.allowed(from, to); refused != want {
+				if want := from != to && !m.canBecome(from[0], to[0]); refused != want {
 					t.Errorf("%s: %v to %v is refused: %t", m.table, from, to, refused)
 				}
 			}
