@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -222,16 +221,7 @@ func TestConcurrentMovementTables(t *testing.T) {
 	b.fillLedger(t, 2*models.MaxMovements)
 	var bodies []io.ReadCloser
 	for range api.MaxExports {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.BaseURL+b.movements(""), nil)
-		check(t, err)
-		request.Header.Set("Authorization", "Bearer owner")
-		request.Header.Set("Accept", "text/csv")
-		response, err := http.DefaultClient.Do(request)
-		check(t, err)
-		if response.StatusCode != http.StatusOK {
-			t.Fatalf("status %d", response.StatusCode)
-		}
-		bodies = append(bodies, response.Body)
+		bodies = append(bodies, openTable(t, b.BaseURL+b.movements("")))
 	}
 	if a := b.table().Get(b.movements("")).Expect(503); a.Header.Get("Retry-After") == "" {
 		t.Errorf("headers %v", a.Header)
@@ -261,28 +251,32 @@ func TestMovementTableSurvivesShutdown(t *testing.T) {
 	b.fillLedger(t, 2*models.MaxMovements)
 	server := api.New(cfg)
 	caller := apitest.New(t, server)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, caller.BaseURL+b.movements(""), nil)
+	body := openTable(t, caller.BaseURL+b.movements(""))
+	shut := make(chan error, 1)
+	go func() { shut <- server.Shutdown(t.Context()) }()
+	apitest.AwaitNoListener(t, caller.BaseURL)
+	close(sites.release)
+	table, err := io.ReadAll(body)
+	check(t, errors.Join(err, body.Close()))
+	if got := strings.Count(string(table), "\r\n"); got != 2*models.MaxMovements+1 {
+		t.Errorf("%d lines", got)
+	}
+	check(t, <-shut)
+}
+
+// openTable requests a table and returns its body, of which it has read nothing.
+func openTable(t *testing.T, url string) io.ReadCloser {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	check(t, err)
 	request.Header.Set("Authorization", "Bearer owner")
 	request.Header.Set("Accept", "text/csv")
 	response, err := http.DefaultClient.Do(request)
 	check(t, err)
-	defer response.Body.Close()
-	shut := make(chan error, 1)
-	go func() { shut <- server.Shutdown(t.Context()) }()
-	for limit := time.Now().Add(30 * time.Second); time.Now().Before(limit); { // until it accepts no connection
-		c, err := net.Dial("tcp", strings.TrimPrefix(caller.BaseURL, "http://"))
-		if err != nil {
-			break
-		}
-		_ = c.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("status %d", response.StatusCode)
 	}
-	close(sites.release)
-	table, err := io.ReadAll(response.Body)
-	if got := strings.Count(string(table), "\r\n"); err != nil || got != 2*models.MaxMovements+1 {
-		t.Errorf("%d lines, %v", got, err)
-	}
-	check(t, <-shut)
+	return response.Body
 }
 
 // heldSites finds a Site at once the first time, and later only after release is closed.

@@ -20,6 +20,19 @@ import (
 // clientTimeout exceeds the longest hold of a request, and ends the wait for a lost answer.
 const clientTimeout = 90 * time.Second
 
+// AwaitNoListener waits until the address accepts no connection, as that of a stopping server.
+func AwaitNoListener(t testing.TB, baseURL string) {
+	t.Helper()
+	for limit := time.Now().Add(clientTimeout); time.Now().Before(limit); {
+		c, err := net.Dial("tcp", strings.TrimPrefix(baseURL, "http://"))
+		if err != nil {
+			return
+		}
+		_ = c.Close()
+	}
+	t.Fatalf("%s still accepts connections", baseURL)
+}
+
 // Client sends requests to a server and fails the test when an answer violates the API description.
 type Client struct {
 	BaseURL string // without a trailing slash

@@ -2,13 +2,11 @@ package main
 
 import (
 	"io"
-	"net"
 	"net/http"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"partnerbilling/api/apitest"
 	"partnerbilling/models/modelstest"
 )
 
@@ -38,14 +36,7 @@ func TestStoppingAPIAnswersIdleConnections(t *testing.T) {
 	if err := f.apiProcess.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	address := strings.TrimPrefix(f.apiURL, "http://")
-	for limit := time.Now().Add(awaitTimeout); time.Now().Before(limit); { // until it accepts no connection
-		c, err := net.Dial("tcp", address)
-		if err != nil {
-			break
-		}
-		_ = c.Close()
-	}
+	apitest.AwaitNoListener(t, f.apiURL)
 	if !get().Close {
 		t.Error("the answer of a stopping API does not close its connection")
 	}
