@@ -60,8 +60,8 @@ SELECT id, queue, organisation_id, site_id, dispatched_at FROM tasks_in_flight
 WHERE redispatch_after >= statement_timestamp() - interval '15 seconds';
 
 -- waiting_lanes finds the lanes of the queues and the time of the first waiting task of each. It
--- takes one step in the index outbox_waiting for each lane, for at most so many Sites of each queue:
--- the first ones in the order of the index.
+-- takes one step in the index outbox_waiting for each lane, for at most so many Sites of each
+-- queue: the first ones in the order of the index.
 CREATE FUNCTION waiting_lanes(queues text[], sites int)
 RETURNS TABLE (queue text, organisation_id uuid, site_id uuid, oldest_at bigint) LANGUAGE sql STABLE AS $$
     WITH RECURSIVE lanes (n, queue, organisation_id, site_id, oldest_at) AS (

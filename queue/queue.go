@@ -37,7 +37,8 @@ var weights = map[models.Queue]int{
 }
 
 const (
-	// runTimeout ends the context of a run. On a slow rail, the rows that are left become due again.
+	// runTimeout ends the context of a run. On a slow rail, the rows that are left become due
+	// again.
 	runTimeout = 2 * time.Minute
 	// taskTimeout is the time after which Asynq gives up on a run. It leaves a run the time to end
 	// its calls and to record their results. Asynq truncates it to whole seconds.

@@ -230,7 +230,7 @@ func (t *trigger) pass(ctx context.Context, span time.Duration) error {
 	}
 }
 
-// noSignUp takes the place of a behaviour if the customer does not sign up.
+// noSignUp, as a behaviour, means that the customer does not sign up.
 const noSignUp = "-"
 
 // invite invites a customer, and has the customer sign up unless the behaviour is noSignUp.
