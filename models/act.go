@@ -5,10 +5,10 @@ import (
 	"errors"
 )
 
-// ActName names a kind of act in the audit log.
+// ActName names a kind of [Act], as the audit log shows it.
 type ActName string
 
-// The acts of operators, by svc admin, svc migrate and the operators' pages.
+// The acts of operators. They come from svc admin, svc migrate and the operators' pages.
 const (
 	ActAddOrganisation     ActName = "addOrganisation"
 	ActColourOrganisation  ActName = "colourOrganisation"
@@ -24,7 +24,7 @@ const (
 	ActRemoveClientKeys    ActName = "removeClientKeys"
 	ActRotateKey           ActName = "rotateKey"
 	ActRetireKey           ActName = "retireKey"
-	ActReseal              ActName = "reseal"
+	ActReseal              ActName = "reseal" // encrypts all stored secrets under the first master key
 	ActCloseAlert          ActName = "closeAlert"
 	ActAcknowledgeAlert    ActName = "acknowledgeAlert"
 	ActPauseDebits         ActName = "pauseDebits"
@@ -32,18 +32,18 @@ const (
 	ActPauseQueue          ActName = "pauseQueue"
 	ActResumeQueue         ActName = "resumeQueue"
 	ActRedeliverForPartner ActName = "redeliverForPartner"
-	ActUnparkEndpoint      ActName = "unparkEndpoint"
-	ActLookUpDebit         ActName = "lookUpDebit"
-	ActDecideRow           ActName = "decideRow"
-	ActDecidePayment       ActName = "decidePayment"
-	ActDecideRestored      ActName = "decideRestored"
-	ActReplaceRail         ActName = "replaceRail"
-	ActRecountCustomers    ActName = "recountCustomers"
+	ActUnparkEndpoint      ActName = "unparkEndpoint"   // enables an endpoint, resets its breaker
+	ActLookUpDebit         ActName = "lookUpDebit"      // asks the rail about a rail key
+	ActDecideRow           ActName = "decideRow"        // sets the true outcome of an unconfirmed row
+	ActDecidePayment       ActName = "decidePayment"    // ends a pending payment
+	ActDecideRestored      ActName = "decideRestored"   // holds, resumes or cancels restored work
+	ActReplaceRail         ActName = "replaceRail"      // records another rail as the database's
+	ActRecountCustomers    ActName = "recountCustomers" // rebuilds the stored totals of customer links
 	ActEraseCustomer       ActName = "eraseCustomer"
 	ActMigrate             ActName = "migrate"
 )
 
-// The acts of clients, by the API.
+// The acts of API clients.
 const (
 	ActPutWebhookEndpoint    ActName = "putWebhookEndpoint"
 	ActDeleteWebhookEndpoint ActName = "deleteWebhookEndpoint"
@@ -99,8 +99,8 @@ const (
 	SubjectSite            SubjectKind = "site"            // its id
 	SubjectClient          SubjectKind = "client"          // its id
 	SubjectKey             SubjectKind = "key"             // its id
-	SubjectMasterKey       SubjectKind = "masterKey"       // nothing
-	SubjectAlert           SubjectKind = "alert"           // kind and subject; the kind alone for CloseAlertsOf
+	SubjectMasterKey       SubjectKind = "masterKey"       // empty: there is one
+	SubjectAlert           SubjectKind = "alert"           // its kind and subject, or the kind alone
 	SubjectBatch           SubjectKind = "batch"           // its batchReference
 	SubjectBatchRow        SubjectKind = "batchRow"        // its rail key
 	SubjectPaymentIntent   SubjectKind = "paymentIntent"   // its id
@@ -109,17 +109,20 @@ const (
 	SubjectWebhookSecret   SubjectKind = "webhookSecret"   // its id
 	SubjectWebhookEvent    SubjectKind = "webhookEvent"    // its idempotencyKey; empty for a filter
 	SubjectRail            SubjectKind = "rail"            // adapter and SVC_RAIL_ID
-	SubjectDatabase        SubjectKind = "database"        // nothing
+	SubjectDatabase        SubjectKind = "database"        // empty: there is one
 	SubjectQueue           SubjectKind = "queue"           // its name
-	SubjectRailKey         SubjectKind = "railKey"         // itself
+	SubjectRailKey         SubjectKind = "railKey"         // the rail key
 )
 
-// Act is an act in progress. A context carries it to the Store, whose transaction records it. It is
-// not safe for concurrent use.
+// Act is one change by an operator or an API client, for the audit log. A context carries it to the
+// Store. The database transaction that makes the change also records it. An Act is not safe for
+// concurrent use.
 type Act struct {
-	Name   ActName
-	Actor  Actor
-	Reason string // why, in the operator's words; dangerous acts require it. See CheckReason
+	Name  ActName
+	Actor Actor
+	// Reason is an operator's reason, as CheckReason accepts it. Pauses, resumptions and bulk
+	// redeliveries require one.
+	Reason string
 
 	subjectKind  SubjectKind
 	subject      string
@@ -131,13 +134,14 @@ type Act struct {
 
 type actKey struct{}
 
-// WithAct returns a context whose next transaction records the act.
+// WithAct returns a context that carries the act. The Store's first change under that context
+// records the act in the audit log.
 func WithAct(ctx context.Context, act *Act) context.Context {
 	return context.WithValue(ctx, actKey{}, act)
 }
 
-// actFrom returns the context's act. Without one it returns an act that is never recorded, so that
-// callers need not distinguish.
+// actFrom returns the context's act. If the context carries none, actFrom returns an act that is
+// never recorded, so that callers need no check.
 func actFrom(ctx context.Context) *Act {
 	if act, ok := ctx.Value(actKey{}).(*Act); ok {
 		return act
@@ -145,21 +149,22 @@ func actFrom(ctx context.Context) *Act {
 	return &Act{recorded: true}
 }
 
-// about sets what the act changes. The Store calls it as soon as it knows the subject, so that the
-// entry of a refused act names it, too.
+// about sets the subject: what the act changes. The Store sets it as early as possible, so that
+// even the entry of a refused act names the subject.
 func (a *Act) about(kind SubjectKind, subject string) *Act {
 	a.subjectKind, a.subject = kind, subject
 	return a
 }
 
-// in sets the organisation and the Site that the act concerns. A zero organisation means the acting
-// client's, or else the Site's.
+// in sets the organisation and the Site that the act concerns. Zero means none, except that a zero
+// organisation becomes the acting client's or, for an operator, the Site's.
 func (a *Act) in(organisation OrganisationID, site SiteID) *Act {
 	a.organisation, a.site = organisation, site
 	return a
 }
 
-// with adds a detail: no secret, and nothing that identifies a customer.
+// with adds a detail to the act's log entry. The detail must contain no secret, and nothing that
+// identifies a customer.
 func (a *Act) with(name string, value any) *Act {
 	if a.detail == nil {
 		a.detail = map[string]any{}
@@ -182,7 +187,8 @@ func CheckReason(text string) error {
 	return nil
 }
 
-// needsReason returns ErrReason unless the act has a valid reason. Calls without an act need none.
+// needsReason returns ErrReason unless the act has a valid reason. A call without an act needs no
+// reason.
 func (a *Act) needsReason() error {
 	if a.Name == "" {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// Kinds of alerts. Each needs a decision that the service cannot take. AlertKinds explains them,
-// and names those that only statements raise.
+// The kinds of alerts that Go code raises or closes. AlertKinds explains them, and adds the kinds
+// that only SQL statements raise.
 const (
 	AlertRailConflict      = "railConflict"
 	AlertRailForgot        = "railForgot"
@@ -22,33 +22,35 @@ const (
 	alertPartitionsMissing = "partitionsMissing"
 )
 
-// AlertKinds are all kinds of alerts.
+// AlertKinds are all kinds of alerts. The comment of a kind says when its alerts are raised. The
+// subject of an alert is a rail key, unless the comment names another.
 var AlertKinds = []string{
-	"lateTruth",           // the rail's answer differs from the settled outcome; subject: the rail key
-	AlertRailConflict,     // the rail holds the key with another account, amount or currency; subject: the rail key
-	"railContradiction",   // the rail debited a transaction that has ended without a debit; subject: the rail key
-	AlertRailForgot,       // the rail may have dropped the key before it reported the outcome; subject: the rail key
-	AlertPartyUnreadable,  // a sealed customer cannot be opened; subject: the batch, or a payment's rail key
-	"rowsUnconfirmed",     // rows of a batch are still in doubt at their deadline; subject: the batch
-	"transactionInDoubt",  // the rail neither reports the outcome of a payment nor cancels it; subject: the rail key
-	alertEndpointDisabled, // the endpoint answered only 410 for 24 hours; subject: organisation and Site
-	alertWebhookFailed,    // no attempt is left; subject: the event
+	"lateTruth",           // the rail's answer differs from the settled outcome
+	AlertRailConflict,     // the rail holds the key with another account, amount or currency
+	"railContradiction",   // the rail debited a transaction that has ended without a debit
+	AlertRailForgot,       // the rail may have dropped the key before it reported the outcome
+	AlertPartyUnreadable,  // a sealed customer cannot be opened; subject for batch rows: the batch
+	"rowsUnconfirmed",     // rows of a batch are in doubt at their deadline; subject: the batch
+	"transactionInDoubt",  // the rail neither reports the outcome of a payment nor cancels it
+	alertEndpointDisabled, // disabled after 24 hours of only 410 answers; subject: the endpoint
+	alertWebhookFailed,    // no attempt of a webhook event is left; subject: the event
 
-	// What the comparison of ledger and rail finds; subject: the rail key.
+	// What the comparison of ledger and rail finds; see Findings.
 	string(DifferenceUnknown), string(DifferenceUnrecorded), string(DifferenceDenied), string(DifferenceParticulars),
 
-	AlertReconciliationGap, // the rail has dropped debits before they were compared; subject: the time
+	AlertReconciliationGap, // the rail dropped debits before their comparison; subject: the time
 	alertPartitionsMissing, // no partition is ready for new ids; subject: the table
 	AlertAuditViolation,    // an audit found a broken invariant; subject: the invariant and what breaks it
 }
 
-// Alert is a condition that needs an operator's attention.
+// Alert is a condition that needs an operator's attention. It is open until it is closed; kind and
+// subject identify it.
 type Alert struct {
-	Kind     string // one of AlertKinds
-	Subject  string // the row, batch, payment or endpoint concerned
-	Detail   string
-	TraceID  TraceID // of the request that caused it
-	RaisedAt Millis
+	Kind     string  // one of AlertKinds
+	Subject  string  // identifies what the alert concerns; see AlertKinds
+	Detail   string  // for the operator
+	TraceID  TraceID // of the request that caused the condition; "": none
+	RaisedAt Millis  // service time
 
 	OrganisationID OrganisationID // zero: none
 	SiteID         SiteID         // zero: none
@@ -79,8 +81,8 @@ func (s *Store) OpenAlerts(ctx context.Context, limit int) (alerts []Alert, err 
 	return alerts, wrap("open alerts", err)
 }
 
-// AcknowledgeAlert records that the act's operator is looking at an alert. It replaces an earlier
-// acknowledgement. ErrNotFound: no such alert is open.
+// AcknowledgeAlert records that the operator of the context's act is looking at an open alert. It
+// replaces an earlier acknowledgement. ErrNotFound: no such alert is open.
 func (s *Store) AcknowledgeAlert(ctx context.Context, kind, subject string) error {
 	return wrap("acknowledge alert", s.changeAlert(ctx, acknowledgeAlertSQL, postgres.Args{
 		"kind": kind, "subject": subject, "by": cmp.Or(actFrom(ctx).Actor.Name, "unknown"),
@@ -92,8 +94,8 @@ func (s *Store) CloseAlert(ctx context.Context, kind, subject string) error {
 	return wrap("close alert", s.changeAlert(ctx, closeAlertSQL, postgres.Args{"kind": kind, "subject": subject}))
 }
 
-// CloseAlertsOf closes all alerts of a kind and an organisation, and returns their number.
-// ErrNotFound: none is open.
+// CloseAlertsOf closes all open alerts of one kind that concern an organisation, and returns their
+// number. ErrNotFound: none is open.
 func (s *Store) CloseAlertsOf(ctx context.Context, kind string, organisation OrganisationID) (n int, err error) {
 	act := actFrom(ctx).about(SubjectAlert, kind).in(organisation, SiteID{})
 	err = s.act(ctx, func(tx postgres.Tx) error {
@@ -107,6 +109,8 @@ func (s *Store) CloseAlertsOf(ctx context.Context, kind string, organisation Org
 	return n, wrap("close alerts", err)
 }
 
+// changeAlert runs a statement that changes one open alert, which args name by kind and subject.
+// The context's act is recorded. ErrNotFound: no such alert is open.
 func (s *Store) changeAlert(ctx context.Context, change postgres.Statement, args postgres.Args) error {
 	actFrom(ctx).about(SubjectAlert, fmt.Sprint(args["kind"], " ", args["subject"]))
 	return s.act(ctx, func(tx postgres.Tx) error {
@@ -129,7 +133,7 @@ FROM unnest(:kinds::text[], :subjects::text[], :organisations::uuid[], :sites::u
     :traces::text[]) AS a (kind, subject, organisation, site, detail, trace)`)
 )
 
-// closeAlerts closes the open alerts of a kind about subjects.
+// closeAlerts closes the open alerts of one kind about the given subjects.
 func closeAlerts(ctx context.Context, tx postgres.Tx, kind string, subjects ...string) error {
 	if len(subjects) == 0 {
 		return nil
@@ -146,7 +150,7 @@ type alert struct {
 	trace                 TraceID
 }
 
-// raiseAlerts opens alerts, or updates those that are open.
+// raiseAlerts opens alerts. An alert that is already open gets the new detail.
 func raiseAlerts(ctx context.Context, tx postgres.Tx, alerts []alert) error {
 	if len(alerts) == 0 {
 		return nil

@@ -5,33 +5,36 @@ import (
 	"time"
 )
 
-// AuditEntry is an entry of the audit log. Its JSON form is a line of an export.
+// AuditEntry is an entry of the audit log: one act of an operator or an API client, with its
+// outcome. Its JSON form is a line of an export.
 type AuditEntry struct {
 	ID             AuditEntryID    `json:"id"`
-	At             Millis          `json:"at"`         // service time
-	RecordedAt     time.Time       `json:"recordedAt"` // server time
-	ActorKind      ActorKind       `json:"actorKind"`
-	Actor          string          `json:"actor"`
-	Origin         string          `json:"origin"`
-	Act            ActName         `json:"act"`
-	SubjectKind    SubjectKind     `json:"subjectKind,omitempty"`
-	Subject        string          `json:"subject,omitempty"`
-	OrganisationID OrganisationID  `json:"organisationId,omitzero"`
-	SiteID         SiteID          `json:"siteId,omitzero"`
-	Detail         json.RawMessage `json:"detail"`
-	Outcome        ActOutcome      `json:"outcome"`
-	Code           string          `json:"code,omitempty"`
-	TraceID        TraceID         `json:"traceId"`
+	At             Millis          `json:"at"`                      // service time
+	RecordedAt     time.Time       `json:"recordedAt"`              // server time
+	ActorKind      ActorKind       `json:"actorKind"`               // operator or client
+	Actor          string          `json:"actor"`                   // operator's name or client's id
+	Origin         string          `json:"origin"`                  // a peer's address or account@host
+	Act            ActName         `json:"act"`                     // what the actor did
+	SubjectKind    SubjectKind     `json:"subjectKind,omitempty"`   // "": not known
+	Subject        string          `json:"subject,omitempty"`       // what the act changed
+	OrganisationID OrganisationID  `json:"organisationId,omitzero"` // zero: none is concerned
+	SiteID         SiteID          `json:"siteId,omitzero"`         // zero: none is concerned
+	Detail         json.RawMessage `json:"detail"`                  // an object; {} if there is none
+	Outcome        ActOutcome      `json:"outcome"`                 // done, refused or failed
+	Code           string          `json:"code,omitempty"`          // why it was refused or failed; else ""
+	TraceID        TraceID         `json:"traceId"`                 // of the request or command
 }
 
-// AuditFilter selects entries of the audit log. Zero fields select all entries.
+// AuditFilter selects the entries of the audit log that match all its fields. A zero field matches
+// every entry.
 type AuditFilter struct {
-	From, To       Millis // service time; From is inclusive, To is exclusive
+	From, To       Millis // of AuditEntry.At; From is inclusive, To is exclusive
 	Actor          string
 	Act            ActName
 	OrganisationID OrganisationID
 	Subject        string
 }
 
-// AuditPosition is the position of an entry. The zero position precedes the newest entry.
+// AuditPosition is the position of an entry in the audit log, newest first, by At and ID. The zero
+// position precedes the newest entry.
 type AuditPosition = Position[AuditEntryID]

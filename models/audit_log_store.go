@@ -11,6 +11,8 @@ import (
 	"github.com/uptrace/bun"
 )
 
+// recordActSQL adds an entry to the audit log. If :organisation is the nil UUID, the entry gets the
+// organisation of :site.
 var recordActSQL = postgres.SQL(`
 INSERT INTO audit_log (id, at, actor_kind, actor, origin, act, subject_kind, subject, organisation_id, site_id, detail,
     outcome, code, trace_id)
@@ -19,12 +21,12 @@ VALUES (:id, svc_now(), :actor_kind, :actor, :origin, :act, :subject_kind, :subj
         (SELECT organisation_id FROM sites WHERE id = :site::uuid)),
     nullif(:site::uuid, '00000000-0000-0000-0000-000000000000'), :detail::jsonb, :outcome, :code, :trace)`)
 
-// errUnchanged ends the transaction of an act that finds nothing to change. The Store's method
-// succeeds, and neither the transaction nor EndAct records the act as done.
+// errUnchanged ends the database transaction of an act that finds nothing to change. act turns
+// errUnchanged into success. Neither act nor EndAct then records the act as done.
 var errUnchanged = errors.New("models: nothing to change")
 
-// act runs do in one transaction that also records the context's act, if there is one. If an act
-// takes several transactions, the first records it.
+// act runs do in one database transaction. The same transaction records the context's act as done,
+// if the context carries one. If an act takes several transactions, the first records it.
 func (s *Store) act(ctx context.Context, do func(tx postgres.Tx) error) error {
 	act := actFrom(ctx)
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
@@ -40,6 +42,7 @@ func (s *Store) act(ctx context.Context, do func(tx postgres.Tx) error) error {
 	return err
 }
 
+// record adds the act to the audit log, with its outcome and the code of a refusal or a failure.
 func (a *Act) record(ctx context.Context, on postgres.Session, outcome ActOutcome, code string) error {
 	organisation := a.organisation
 	if organisation.IsZero() {
@@ -67,9 +70,10 @@ func (a *Act) record(ctx context.Context, on postgres.Session, outcome ActOutcom
 // endActTimeout bounds the recording of an act that has ended.
 const endActTimeout = 10 * time.Second
 
-// EndAct records the outcome of the context's act: done if failure is nil, else refused or failed.
-// It does not record done if a transaction has done so, or found nothing to change. An act that
-// fails after a recording transaction has two entries. EndAct works even after the end of ctx.
+// EndAct ends the context's act, and records its outcome: done if failure is nil, else refused or
+// failed. EndAct does not record "done" if a transaction of the act has recorded it, or has found
+// nothing to change. An act that fails after a transaction has recorded it as done gets a second
+// entry. EndAct does nothing without an act, and works even after the end of ctx.
 func (s *Store) EndAct(ctx context.Context, failure error) error {
 	act := actFrom(ctx)
 	if act.Name == "" || act.recorded && failure == nil {
@@ -81,12 +85,14 @@ func (s *Store) EndAct(ctx context.Context, failure error) error {
 	return wrap("record the act", act.record(ctx, s.pg, outcome, code))
 }
 
+// auditRow is a row of the table audit_log.
 type auditRow struct {
 	bun.BaseModel `bun:"table:audit_log"`
 	AuditEntry
 }
 
-// AuditLog returns at most limit entries that the filter selects, newest first, beyond a position.
+// AuditLog returns at most limit entries that the filter selects, newest first. It begins with the
+// entry that follows the position after.
 func (s *Store) AuditLog(
 	ctx context.Context, filter AuditFilter, after AuditPosition, limit int64,
 ) (entries []AuditEntry, err error) {
@@ -109,6 +115,7 @@ func (s *Store) AuditLog(
 	return entries, wrap("audit log", err)
 }
 
+// restrict adds the conditions of the filter to a query.
 func (f AuditFilter) restrict(q *bun.SelectQuery) {
 	if f.From != 0 {
 		q.Where("at >= ?", f.From)

@@ -7,12 +7,12 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// AuditPass is the progress of the recurring audit. A pass checks the time from the oldest kept
-// batch to now, in windows of service time.
+// AuditPass is the progress of the recurring audit of money. A pass goes from the oldest kept batch
+// to the present, and checks one window of service time after another.
 type AuditPass struct {
-	// Position is the beginning of the next window; 0: no pass runs.
+	// Position is the beginning of the next window; 0: no pass has begun since the last one ended.
 	Position Millis
-	// WindowMs is the length of the next window.
+	// WindowMs is the length of the next window, in milliseconds.
 	WindowMs int64
 	// EndedAt is when the last whole pass ended, or when the database was created.
 	EndedAt Millis
@@ -44,14 +44,16 @@ func (s *Store) AuditPass(ctx context.Context) (p AuditPass, err error) {
 	return p, wrap("audit pass", err)
 }
 
-// AuditWindow checks the invariants of money on the batches submitted, payment intents ended and
-// ledger entries recorded in [from, to). It returns the violations, at most auditLimit a check.
+// AuditWindow checks the invariants of money in one window of service time: on the batches
+// submitted, the payment intents ended and the ledger entries recorded in [from, to). It returns
+// the violations, at most auditLimit for each check.
 func (s *Store) AuditWindow(ctx context.Context, from, to Millis) ([]Violation, error) {
 	var found []Violation
 	for _, c := range auditWindowChecks {
 		var broken []Violation
 		err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
-			// Plan for this window: a plan made on small tables may join large tables row by row.
+			// Postgres plans anew for this window. A cached plan from the time of small tables
+			// could join large tables row by row.
 			if _, err := tx.ExecContext(ctx, "SET LOCAL plan_cache_mode = force_custom_plan"); err != nil {
 				return err
 			}
@@ -69,9 +71,10 @@ func (s *Store) AuditWindow(ctx context.Context, from, to Millis) ([]Violation, 
 	return found, nil
 }
 
-// MoveAudit records the violations of a window as alerts, and moves the pass to the beginning of
-// the next window; 0 ends the pass. It returns false, and changes nothing, if another process has
-// moved the pass away from p.Position.
+// MoveAudit raises an alert for each violation that was found in a window, and moves the pass on.
+// next is the beginning of the next window, and window its length. If next is 0, the pass ends.
+// MoveAudit returns false, and changes nothing, if another process has moved the pass away from
+// p.Position.
 func (s *Store) MoveAudit(
 	ctx context.Context, p AuditPass, next Millis, window time.Duration, found []Violation,
 ) (moved bool, err error) {

@@ -10,27 +10,28 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// Violation is one broken invariant that an audit found.
+// Violation is one case in which an audit found an invariant broken.
 type Violation struct {
 	Check   string // the name of the invariant
-	Subject string // the batch, row, payment intent or source concerned
-	Detail  string
+	Subject string // identifies what breaks it, such as a batch, a row or a rail key
+	Detail  string // the values that disagree, for an operator
 }
 
-// auditTimeout bounds each check, which reads whole tables.
+// auditTimeout bounds each check of Audit, which reads whole tables.
 const auditTimeout = 6 * time.Hour
 
 // auditLimit is the maximum number of violations that one check reports.
 const auditLimit = 100
 
-// auditCheck is an invariant, and the query of its violations.
+// auditCheck is an invariant, and the query that finds its violations.
 type auditCheck struct {
 	name  string
 	query postgres.Statement
 }
 
-// newAuditChecks makes checks from pairs of a name and a query. A query selects the subject and
-// detail of each violation. tables replaces its variables in upper case.
+// newAuditChecks makes checks from pairs of a name and a query. A query selects the subject and the
+// detail of each violation. tables replaces the query's variables in upper case with the rows to
+// check.
 func newAuditChecks(checks [][2]string, tables *strings.Replacer) []auditCheck {
 	all := make([]auditCheck, len(checks))
 	for i, c := range checks {
@@ -41,10 +42,11 @@ func newAuditChecks(checks [][2]string, tables *strings.Replacer) []auditCheck {
 }
 
 var (
-	// wholeAudit reads whole tables.
+	// wholeAudit makes a check read whole tables.
 	wholeAudit = strings.NewReplacer(":BATCHES", "batches", ":PAYMENTS", "payment_intents", ":LEDGER", "ledger_entries")
-	// windowAudit reads what was submitted, ended or recorded in a window of time. It reads the
-	// ledger Site by Site, since the ledger's index begins with the Site.
+	// windowAudit makes a check read only what was submitted, ended or recorded in the window from
+	// :from, inclusive, to :to, exclusive. The ledger is read Site by Site, since its index begins
+	// with the Site. OFFSET 0 keeps the planner from flattening that subquery.
 	windowAudit = strings.NewReplacer(
 		":BATCHES", "(SELECT * FROM batches WHERE submitted_at >= :from AND submitted_at < :to)",
 		":PAYMENTS", "(SELECT * FROM payment_intents WHERE final_at >= :from AND final_at < :to)",
@@ -52,12 +54,12 @@ var (
     SELECT * FROM ledger_entries WHERE site_id = s.id AND recorded_at >= :from AND recorded_at < :to OFFSET 0) e)`)
 )
 
-// auditedMillis is auditedHistory in milliseconds, for statements.
+// auditedMillis is auditedHistory in milliseconds, as an SQL expression.
 var auditedMillis = strconv.FormatInt(auditedHistory.Milliseconds(), 10) + "::bigint"
 
-// windowedChecks are the invariants of money that can be checked window by window.
-// Batches past their retention remain in the ledger and on the rail; checks that need their rows
-// leave them out.
+// windowedChecks are the invariants of money that can be checked window by window. The ledger still
+// has the debits of batches past their retention. Checks that need the rows of such batches leave
+// these debits out.
 var windowedChecks = [][2]string{
 	{"a batch's counters equal its rows", `
 SELECT b.id::text, format('settled %s/%s, succeeded %s/%s, amount %s/%s', b.settled_count, r.settled, b.succeeded_count,
@@ -118,7 +120,7 @@ WHERE p.transaction_status IS DISTINCT FROM 'Settled'`},
 var auditChecks = newAuditChecks(slices.Concat(windowedChecks, [][2]string{
 	{"every row is terminal at its deadline", `
 SELECT b.id::text, b.row_count - b.settled_count || ' rows open' FROM batches b
-WHERE b.settled_at IS NULL AND b.settle_by + 60000 <= svc_now()`}, // the sweep has a minute to settle it
+WHERE b.settled_at IS NULL AND b.settle_by + 60000 <= svc_now()`}, // the sweep has had a minute
 	{"an open row has a task", `
 SELECT DISTINCT r.batch_id::text, 'row ' || min(r.row_index) FROM batch_rows r
 JOIN batches b ON b.site_id = r.site_id AND b.id = r.batch_id AND b.settled_at IS NULL
@@ -168,7 +170,7 @@ FROM counted AS c FULL JOIN (:FOLDED) AS l USING (site_id, level, bucket, part, 
 WHERE coalesce(l.change, 0) <> coalesce(c.links, 0)`)},
 }), wholeAudit)
 
-// auditWindowChecks are the checks of a window of time.
+// auditWindowChecks are the invariants of money, checked on one window of service time.
 var auditWindowChecks = newAuditChecks(windowedChecks, windowAudit)
 
 // batchKeySQL computes the BatchKey of batch b.
@@ -179,7 +181,8 @@ const rowKeySQL = `'r1_' || left(encode(k.key, 'hex'), 32) || left(encode(sha256
     int8send(32) || k.key || int8send(octet_length(r.row_reference)) || convert_to(r.row_reference, 'UTF8')
 ), 'hex'), 32)`
 
-// debitedRows are the debited rows, with their rail keys.
+// debitedRows begins a query with a CTE of all debited rows and their rail keys. A row counts as
+// debited if its outcome, or the correction of its outcome, is a success.
 const debitedRows = `
 WITH keys AS MATERIALIZED (
     SELECT b.site_id, b.id, ` + batchKeySQL + ` AS key FROM :BATCHES b
@@ -190,14 +193,14 @@ WITH keys AS MATERIALIZED (
     WHERE coalesce(r.corrected_outcome, r.outcome) = 'succeeded'
 )`
 
-// railDebits are the successful debits on the sandbox rail.
+// railDebits begins a query with a CTE of the sandbox rail's successful debits.
 const railDebits = `
 WITH rail AS (
     SELECT key, amount FROM sandbox_debits WHERE status = 'succeeded' AND (key LIKE 'r1\_%' OR key LIKE 'p1\_%')
 )`
 
-// sandboxChecks compare the books with the sandbox rail's own list. They leave out the keys of rows
-// and payments that are open or in doubt.
+// sandboxChecks compare the ledger with the sandbox rail's own list of debits. A debit is not
+// reported while its row or payment is open or in doubt: it may reach the ledger later.
 var sandboxChecks = newAuditChecks([][2]string{
 	{"what the rail debited is in the ledger", railDebits + `, keys AS MATERIALIZED (
     SELECT b.site_id, b.id, ` + batchKeySQL + ` AS key FROM batches b
@@ -216,9 +219,10 @@ FROM ledger_entries l LEFT JOIN rail ON rail.key = l.rail_key
 WHERE rail.amount IS DISTINCT FROM l.amount AND l.recorded_at > svc_now() - ` + auditedMillis}, // the rail drops older keys
 }, wholeAudit)
 
-// Audit checks every invariant of money and state and returns the violations, at most auditLimit a
-// check. withSandbox also compares the books with the sandbox rail's own list. Debits in flight
-// during an audit can appear as violations of the rail's checks.
+// Audit checks every invariant of money and state on whole tables. It returns the violations, at
+// most auditLimit for each check. If withSandbox is set, Audit also compares the ledger with the
+// sandbox rail's own list of debits. These comparisons may report debits that are in flight
+// meanwhile.
 func (s *Store) Audit(ctx context.Context, withSandbox bool) ([]Violation, error) {
 	checks := auditChecks
 	if withSandbox {
@@ -235,8 +239,9 @@ func (s *Store) Audit(ctx context.Context, withSandbox bool) ([]Violation, error
 	return found, nil
 }
 
-// auditOne runs one check, which may read whole tables. It disables nested loops: newly filled
-// tables have no statistics, and the planner could read one table once for each row of another.
+// auditOne runs one check, which may read whole tables. It disables nested loops. Newly filled
+// tables have no statistics, and the planner could otherwise read one table once for each row of
+// another.
 func (s *Store) auditOne(ctx context.Context, c auditCheck) ([]Violation, error) {
 	var found []Violation
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
