@@ -1,8 +1,13 @@
--- Reads the load of each queue: the tasks in flight; the due tasks, in flight or waiting; and the
--- age in milliseconds of the oldest waiting task that is due. Its cost does not grow with the
--- backlog: tasks in flight are bounded, and so is the count of waiting ones.
+-- Store.Backlogs reads the load of the task queues. One row for each queue has
 --
---   :queues  the queues
+--   in_flight   the number of tasks in flight, without webhook retries that are not due yet
+--   due         the number of due tasks, in flight or waiting
+--   oldest_due  the age, in milliseconds, of the oldest waiting task that is due; 0 if none is
+--
+-- The cost does not grow with the backlog: the dispatcher bounds the tasks in flight, and :most the
+-- waiting tasks that are counted.
+--
+--   :queues  the names of the queues
 --   :most    the number of waiting tasks of a queue at which counting stops
 SELECT q AS queue, f.n AS in_flight, f.n + w.n AS due,
        greatest(0, svc_now() - coalesce((

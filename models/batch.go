@@ -6,10 +6,10 @@ import "time"
 const (
 	// MaxBatchRows is the maximum number of rows in a batch.
 	MaxBatchRows = 1000
-	// SettleWithin is the time from submission to the deadline, by which every row is terminal.
+	// SettleWithin is the time from submission to the deadline, by which every row is settled.
 	SettleWithin = 24 * time.Hour
-	// LastAttemptBefore is the time before the deadline at which debits stop. Open rows are
-	// cancelled from then on.
+	// LastAttemptBefore is how long before the deadline debits stop. From then on no debit begins,
+	// and the service closes the rows that are still open.
 	LastAttemptBefore = 30 * time.Minute
 	// BatchRetention is how long a batch and its reference are kept after submission.
 	BatchRetention = 90 * 24 * time.Hour
@@ -20,34 +20,35 @@ const (
 	ChunkRows = 200
 )
 
-// Batch is a partner's submission under one batchReference, with its progress.
+// Batch is a partner's list of debits under one batchReference, with its progress. Its rows are
+// read separately.
 type Batch struct {
 	SiteID          SiteID
 	ID              BatchID
 	OrganisationID  OrganisationID
-	Reference       string // the partner's name for it, unique in the Site for BatchRetention
+	Reference       string // the batchReference, unique in the Site for BatchRetention
 	Generation      int    // how many batches the reference has named, this one included
 	RetryOf         string // the reference of the batch that this batch retries; "" for none
 	RetriedAs       string // the reference of the batch that retries this batch; "" for none
 	State           BatchState
 	Counts          BatchCounts
-	TotalAmount     Amount
-	SucceededAmount Amount
+	TotalAmount     Amount // of all rows
+	SucceededAmount Amount // of the rows that Counts.Succeeded counts
 	Currency        string // ISO 4217
-	SubmittedAt     Millis
+	SubmittedAt     Millis // service time, as all times of a batch
 	SettleBy        Millis // the deadline
 	SettledAt       Millis // 0 until settled
 	CancelledAt     Millis // 0 unless the partner asked for cancellation
 }
 
-// RailKeys returns the key from which the rail keys of the batch's rows derive.
+// RailKeys returns the batch's key, from which the rail keys of its rows derive.
 func (b *Batch) RailKeys() BatchKey { return NewBatchKey(b.SiteID, b.Reference, b.Generation) }
 
-// overdue reports whether the batch is open past its deadline.
+// overdue reports whether the batch is still open at now, at or past its deadline.
 func (b *Batch) overdue(now Millis) bool { return b.State == BatchInProgress && b.SettleBy <= now }
 
-// BatchCounts counts the batch's rows by state, and its settled rows by success. Failed counts
-// every settled row that did not succeed.
+// BatchCounts counts a batch's rows by state, and its settled rows by success. Failed counts every
+// settled row that did not succeed. A correction of a settled row changes no count.
 type BatchCounts struct {
 	Pending, InProgress, Settled, Succeeded, Failed int
 }
@@ -57,19 +58,19 @@ func (c BatchCounts) Rows() int { return c.Pending + c.InProgress + c.Settled }
 
 // BatchRow is one debit of a batch.
 type BatchRow struct {
-	Index             int // from 0, in submitted order
-	CustomerReference string
-	RowReference      string
+	Index             int    // from 0, in submitted order
+	CustomerReference string // of the customer to debit
+	RowReference      string // the partner's name for the row
 	Amount            Amount
 	State             RowState
 	Outcome           RowOutcome // "" until settled
-	CorrectedOutcome  RowOutcome // "" unless a correction followed settlement
+	CorrectedOutcome  RowOutcome // the true outcome, if learned after settlement; else ""
 	SettledAt         Millis     // 0 until settled
 	Attempts          int        // debit calls made
-	NextAttemptAt     Millis     // 0 unless an attempt is planned
+	NextAttemptAt     Millis     // of the next try; 0: none is planned, or it is due at once
 }
 
-// NewBatch is a submission whose structure has been validated.
+// NewBatch is a batch to submit. Its structure has been validated.
 type NewBatch struct {
 	SiteID         SiteID
 	OrganisationID OrganisationID
@@ -78,13 +79,13 @@ type NewBatch struct {
 	// Fingerprint is the SHA-256 of the canonical form of the body. Equal fingerprints mean equal
 	// submissions.
 	Fingerprint [32]byte
-	// Extras is the canonical JSON of the body's unknown fields; nil if there are none. Extras and
-	// rows suffice to name the differences to another submission.
+	// Extras is the canonical JSON of the body's unknown fields; nil if there are none. Two
+	// different bodies differ in their rows or their Extras.
 	Extras  []byte
 	TraceID TraceID
 
-	retryOf string   // the reference of the batch that this batch retries
-	links   []LinkID // links that rows are already bound to, by row; zero, or a nil list: none
+	retryOf string   // the reference of the batch that this batch retries; "" for none
+	links   []LinkID // by row, the link that the row is bound to already; zero, or a nil list: none
 }
 
 // NewRow is one row of a submission.
@@ -94,7 +95,7 @@ type NewRow struct {
 	Amount            Amount
 }
 
-// NewRetry asks for a new batch of the retryable rows of a settled batch.
+// NewRetry asks for a new batch that repeats the retryable rows of a settled batch.
 type NewRetry struct {
 	SiteID         SiteID
 	OrganisationID OrganisationID
@@ -103,8 +104,8 @@ type NewRetry struct {
 	TraceID        TraceID
 }
 
-// fingerprint returns the fingerprint of the submission that a retry makes. It differs from that of
-// every submitted body.
+// fingerprint returns the Fingerprint of the NewBatch that the retry makes. No submitted body has
+// the same fingerprint.
 func (n *NewRetry) fingerprint() [32]byte { return digest("retry", n.Parent, n.Reference) }
 
 // Total returns the sum of the rows' amounts, or ErrAmountOverflow.
@@ -119,17 +120,17 @@ func (b NewBatch) Total() (Amount, error) {
 	return total, nil
 }
 
-// Submission is the result of submitting a NewBatch. Exactly one of three cases holds: the batch
-// was created (Tasks names the work to dispatch), an identical batch was replayed, or a different
-// batch has the reference.
+// Submission is the result of submitting a NewBatch or a NewRetry. Exactly one of three cases
+// holds: the batch was created, an identical earlier batch was found (Replayed), or a different
+// batch has the reference (Conflict).
 type Submission struct {
-	Batch    Batch // created or replayed; zero on a conflict
-	Tasks    []TaskID
-	Replayed bool
-	Conflict *StoredSubmission
+	Batch    Batch             // created or replayed; zero on a conflict
+	Tasks    []TaskID          // of a created batch, to dispatch
+	Replayed bool              // the same submission had created the batch before
+	Conflict *StoredSubmission // the different batch; nil unless there is one
 }
 
-// IsNew reports whether a batch was stored.
+// IsNew reports whether the submission created a batch.
 func (d *Submission) IsNew() bool { return !d.Replayed && d.Conflict == nil }
 
 // StoredSubmission is an earlier submission under the same reference, reduced to what a comparison

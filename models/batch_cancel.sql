@@ -1,14 +1,15 @@
--- Cancels a batch in progress, which the caller has locked. If the database has lost no commit
--- since the batch began, its pending rows end at once: no call about them can still debit.
--- Otherwise they become due, and their tasks cancel them on the rail. Tasks also cancel the rows in
--- doubt.
+-- Store.CancelBatch cancels a batch in progress, which it has locked. No row is returned.
 --
---   :site, :batch   the batch
---   :rail_memory    how long the rail remembers a key, in milliseconds
+-- The pending rows are cancelled at once if the database cannot have lost commits of the batch: no
+-- call about them can still debit. Otherwise they become due, and their tasks cancel them on the
+-- rail. Tasks also cancel the rows in doubt.
+--
+--   :site, :batch   the ids of the Site and the batch
+--   :rail_memory    RailMemory, how long a rail keeps a key, in milliseconds
 WITH present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e
 ), b AS MATERIALIZED (
-    -- certain: no commit was lost since the batch began.
+    -- certain: the database cannot have lost commits of the batch.
     SELECT b.*, b.epoch = present.epoch AND present.certain AS certain, present.now
     FROM batches b, present WHERE b.site_id = :site AND b.id = :batch
 ), r AS (

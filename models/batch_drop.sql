@@ -1,13 +1,16 @@
--- Deletes settled batches past their retention, with their rows: one batch, or several that have at
--- most :limit rows together. Rows that go with their partition stay and do not count. The
--- statement skips locked batches and those with a row in doubt. It returns the number of deleted
--- batches.
+-- Store.DropOldBatches deletes settled batches past their retention, with their rows: one batch, or
+-- several that have at most :limit rows together. The statement skips locked batches and batches
+-- with a row in doubt. It returns the number of deleted batches.
 --
---   :lowest, :beyond  the ids of batches whose rows go with their partitions; beyond exclusive
+-- The rows of the batches from :lowest to :beyond are not deleted, and do not count. Retention
+-- drops the partitions that hold them.
+--
+--   :lowest, :beyond  a range of batch ids (UUIDs); :beyond is exclusive
 --   :retention        BatchRetention in milliseconds
 --   :limit            the maximum number of deleted rows, unless a single batch has more
 --   :batches          the maximum number of batches, since all rows of each are read
 WITH old AS MATERIALIZED (
+    -- The oldest batches, with the number of rows to delete of each.
     SELECT site_id, id, submitted_at, CASE WHEN id >= :lowest AND id < :beyond THEN 0 ELSE row_count END AS rows
     FROM batches b
     WHERE submitted_at <= svc_now() - :retention AND settled_at IS NOT NULL AND NOT EXISTS (

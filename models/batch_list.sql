@@ -1,16 +1,19 @@
--- One page of a Site's batches in one effective state, whether batches lie behind it, and the
--- number of all batches that match. An empty page has one row, without a batch.
+-- Store.ListBatches reads one page of a Site's batches in one effective state: a batch past its
+-- deadline counts as settled. Each row is one batch of the page, newest first. It repeats what
+-- concerns the list: the service time (now), the number of all batches that match (total), and
+-- whether batches lie on the other side of the page's start (behind). An empty page has one row,
+-- without a batch.
 --
---   :site                    the Site
+--   :site                    the id of the Site
 --   :from, :to               the range of submitted_at, inclusive, in milliseconds of service time
---   :ahead_at, :ahead_key    the position beyond which the page lies: submitted_at and id
---   :behind_at, :behind_key  the position behind which batches are looked for
---   :limit                   the largest number of batches
+--   :ahead_at, :ahead_key    where the page starts, exclusive: a submitted_at and a batch id
+--   :behind_at, :behind_key  where the search for batches behind the page starts
+--   :limit                   the maximum number of batches
 --   :retention               BatchRetention in milliseconds; older batches are left out
---   STATE                    a condition for the effective state
+--   STATE                    a condition on the effective state
 --
--- newListStatement in page.go replaces the variables in upper case. All parts come from one
--- snapshot and one reading of the clock.
+-- newListStatement in page.go replaces the variables in upper case, and explains the others. All
+-- parts come from one snapshot and one reading of the clock.
 WITH clock AS MATERIALIZED (
     SELECT svc_now() AS now
 ), matching AS NOT MATERIALIZED (
@@ -24,10 +27,10 @@ WITH clock AS MATERIALIZED (
     ) b LIMIT :limit
 )
 SELECT clock.now, (SELECT count(*) FROM matching) AS total,
-       -- With ORDER BY, one index entry answers. EXISTS would drop the order.
+       -- ORDER BY makes the planner read one index entry. EXISTS would ignore the order.
        (SELECT true FROM matching WHERE (submitted_at, id) :BEHIND (:behind_at, :behind_key)
         ORDER BY submitted_at :BACK, id :BACK LIMIT 1) IS NOT NULL AS behind,
-       -- Only open batches of the page have their rows in progress counted.
+       -- A batch stores no count of its rows in progress. Only open batches have such rows.
        (SELECT count(*) FROM batch_rows r
         WHERE b.state = 'inProgress' AND r.site_id = b.site_id AND r.batch_id = b.id
           AND r.state = 'inProgress') AS in_progress,

@@ -15,25 +15,27 @@ import (
 //go:embed batch_list.sql
 var listBatchesText string
 
-// batchLists are the statements of the list by effective state: a batch past its deadline is
-// settled, even before it is closed.
+// batchLists holds the statements of the list by effective state; "" is all states. A batch past
+// its deadline counts as settled, even before it is closed.
 var batchLists = map[BatchState]listStatement{
 	"":              newBatchList(`true`),
 	BatchInProgress: newBatchList(`state = 'inProgress' AND settle_by > (SELECT now FROM clock)`),
 	BatchSettled:    newBatchList(`(state = 'settled' OR settle_by <= (SELECT now FROM clock))`),
 }
 
+// newBatchList makes the statements of the batches that meet a condition.
 func newBatchList(condition string) listStatement {
 	return newListStatement(listBatchesText, maxPage, ":STATE", condition)
 }
 
+// page returns what the query has in common with the queries of other lists.
 func (q *BatchQuery) page() pageQuery[BatchID] {
 	return pageQuery[BatchID]{q.SubmittedFrom, q.SubmittedTo, q.Direction, q.At, q.Limit}
 }
 
 // ListBatches returns one page of a Site's batches. A walk through the pages finds every batch that
-// matched throughout exactly once, despite concurrent changes. If the page has a batch past its
-// deadline, ListBatches closes all such batches of the Site and reads the page again.
+// matched throughout exactly once, despite concurrent changes. If the page has an open batch past
+// its deadline, ListBatches closes all such batches of the Site and reads the page again.
 func (s *Store) ListBatches(ctx context.Context, q BatchQuery) (BatchPage, error) {
 	if _, ok := batchLists[q.State]; !ok || q.Limit < 1 || q.Limit > maxPage {
 		return BatchPage{}, fmt.Errorf("models: list batches: state %q, limit %d", q.State, q.Limit)
@@ -51,7 +53,7 @@ var lockOverdueInSiteSQL = postgres.SQL(`
 SELECT site_id, id FROM batches WHERE site_id = :site AND settled_at IS NULL AND settle_by <= svc_now()
 ORDER BY settle_by LIMIT 1 FOR UPDATE`)
 
-// closeOverdueIn closes every batch of a Site that is past its deadline.
+// closeOverdueIn closes every open batch of a Site that is past its deadline.
 func (s *Store) closeOverdueIn(ctx context.Context, site SiteID) error {
 	for {
 		_, err := s.closeOverdue(ctx, lockOverdueInSiteSQL, postgres.Args{"site": site})
@@ -64,6 +66,7 @@ func (s *Store) closeOverdueIn(ctx context.Context, site SiteID) error {
 	}
 }
 
+// listBatches reads a page, and closes no batch.
 func (s *Store) listBatches(ctx context.Context, q *BatchQuery) (BatchPage, error) {
 	args := q.page().span(maxListTime, BatchID(uuid.Max)).args(q.Limit)
 	args["site"], args["retention"] = q.SiteID, BatchRetention.Milliseconds()
@@ -74,12 +77,14 @@ func (s *Store) listBatches(ctx context.Context, q *BatchQuery) (BatchPage, erro
 	return pageOf(rows, q.page(), (*Batch).position), nil
 }
 
+// batchListRow is a row of a list statement: a batch, with what the row repeats about the list.
 type batchListRow struct {
 	listHead
 	storedBatch
-	InProgress int // rows in progress, which the stored counts include in Pending
+	InProgress int // rows in progress; storedBatch counts them as pending
 }
 
+// item returns the batch; nil if the page is empty.
 func (r *batchListRow) item() *Batch {
 	if r.ID.IsZero() {
 		return nil

@@ -10,12 +10,15 @@ import (
 )
 
 var (
+	// childSQL reads the batch that a retry has made.
 	childSQL = postgres.SQL(`
 SELECT ` + batchColumns + ` FROM batches b WHERE b.site_id = :site AND b.batch_reference = :reference`)
+	// retryableRowsSQL reads the rows of a batch with the given outcomes, without corrected rows.
 	retryableRowsSQL = postgres.SQL(`
 SELECT customer_reference, row_reference, amount, link_id FROM batch_rows
 WHERE site_id = :site AND batch_id = :batch AND outcome::text = ANY (:outcomes::text[]) AND corrected_outcome IS NULL
 ORDER BY row_index`)
+	// expiredHolderSQL locks the batch of a reference if its retention has ended.
 	expiredHolderSQL = postgres.SQL(`
 SELECT id FROM batches
 WHERE site_id = :site AND batch_reference = :reference AND submitted_at <= svc_now() - :retention FOR UPDATE`)
@@ -23,14 +26,14 @@ WHERE site_id = :site AND batch_reference = :reference AND submitted_at <= svc_n
 UPDATE batches SET retried_as = :child WHERE site_id = :site AND id = :batch AND retried_as IS NULL`)
 )
 
-// RetryBatch makes a new batch of the retryable rows of a settled batch, and links both, in one
-// transaction. Each row stays bound to the link of its parent row. A batch is retried once: the
-// same reference again replays the stored submission.
+// RetryBatch makes a new batch, the child, of the retryable rows of a settled batch, the parent.
+// Each batch names the other. A row of the child stays bound to the customer link of its parent
+// row. A batch is retried at most once: the same call again returns the same child as replayed.
 //
 // Errors, by precedence: ErrNotFound; ErrBatchInProgress; ErrAlreadyRetried under another
 // reference; ErrNothingToRetry; *QuotaError; ErrBatchReferenceTaken.
 func (s *Store) RetryBatch(ctx context.Context, n NewRetry) (done Submission, err error) {
-	// Only the transaction knows how many rows the batch will have, so one row is reserved.
+	// The number of rows is known only inside the transaction, so the quota reserves one row.
 	reserved, refused := s.gauges.openRows.reserve(ctx, n.OrganisationID, 1)
 	defer func() { reserved.done(stored(int64(done.Batch.Counts.Rows()), err == nil && done.IsNew())) }()
 	actFrom(ctx).about(SubjectBatch, n.Parent).in(n.OrganisationID, n.SiteID).with("retry", n.Reference)
@@ -44,8 +47,9 @@ func (s *Store) RetryBatch(ctx context.Context, n NewRetry) (done Submission, er
 	return done, wrap("retry batch", err)
 }
 
-// retryBatch locks the parent, so that of concurrent retries exactly one makes the child. refused,
-// unless nil, is the error of a retry that would make a child.
+// retryBatch makes the child, or finds the child that an earlier call made. It locks the parent, so
+// that of concurrent retries one makes the child. If refused is not nil, retryBatch makes no child
+// and returns refused instead.
 func retryBatch(ctx context.Context, tx postgres.Tx, n *NewRetry, refused error) (Submission, error) {
 	parent, err := lockSettledBatch(ctx, tx, n.SiteID, n.Parent)
 	switch {
@@ -94,8 +98,8 @@ func lockSettledBatch(ctx context.Context, tx postgres.Tx, site SiteID, referenc
 	return batch, err
 }
 
-// retryableRows returns the retryable rows of a settled batch, in order, with the links that they
-// are bound to. It leaves out corrected rows.
+// retryableRows returns the retryable rows of a settled batch in submitted order, and for each row
+// the link that it is bound to. It leaves out corrected rows.
 func retryableRows(ctx context.Context, tx postgres.Tx, b *Batch) (rows []NewRow, links []LinkID, err error) {
 	var outcomes []string
 	for _, o := range RowOutcomes {
@@ -121,7 +125,7 @@ func insertChild(ctx context.Context, tx postgres.Tx, child NewBatch) (Submissio
 	if err != nil {
 		return Submission{}, err
 	}
-	for range 2 {
+	for range 2 { // the second attempt follows the drop of the earlier batch
 		done, err := insertBatch(ctx, tx, child, total)
 		if !errors.Is(err, sql.ErrNoRows) {
 			return done, err

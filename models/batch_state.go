@@ -1,56 +1,57 @@
 package models
 
-// BatchState is the state of a batch as the partner sees it.
+// BatchState is the state of a batch.
 type BatchState string
 
-// The batch states. Settled is final.
+// The states of a batch.
 const (
-	BatchInProgress BatchState = "inProgress"
-	BatchSettled    BatchState = "settled"
+	BatchInProgress BatchState = "inProgress" // at least one row is not settled
+	BatchSettled    BatchState = "settled"    // final: every row is settled
 )
 
-// RowState is the state of a row.
+// RowState is the state of a row of a batch.
 type RowState string
 
-// The row states. A row is inProgress from its claim until the rail's answer is recorded. During
-// that time it is in doubt.
+// The states of a row. A row in progress is in doubt: the rail may have debited it, and the answer
+// is not recorded yet.
 const (
-	RowPending    RowState = "pending"
-	RowInProgress RowState = "inProgress"
-	RowSettled    RowState = "settled"
+	RowPending    RowState = "pending"    // no worker holds the row, and no known call can debit it
+	RowInProgress RowState = "inProgress" // from a worker's claim until the rail's answer is recorded
+	RowSettled    RowState = "settled"    // final: the row has an outcome
 )
 
+// rowTransitions holds the states that a row may move to from each state.
 var rowTransitions = transitions[RowState]{
 	RowPending: {
-		RowInProgress, // a worker claims it
-		RowSettled,    // cancelled by the partner, or past its deadline
+		RowInProgress, // a worker claims the row
+		RowSettled,    // the row is cancelled, or its time for attempts is over
 	},
 	RowInProgress: {
-		RowPending, // the rail answered that nothing was debited and the debit may be repeated
-		RowSettled,
+		RowPending, // nothing was debited, and the debit may be tried again
+		RowSettled, // the outcome is known, or the deadline has passed
 	},
 	RowSettled: {},
 }
 
-// CanBecome reports whether a row may move from s to another state.
+// CanBecome reports whether a row may move from state s to state to.
 func (s RowState) CanBecome(to RowState) bool { return rowTransitions.allow(s, to) }
 
 // RowOutcome is the result of a settled row.
 type RowOutcome string
 
 // The outcomes. Except for OutcomeSucceeded and OutcomeUnconfirmed, an outcome means that nothing
-// was debited. OutcomeUnconfirmed means that the rail had not reported the outcome at the deadline.
+// was debited.
 const (
-	OutcomeSucceeded          RowOutcome = "succeeded"
-	OutcomeCustomerNotActive  RowOutcome = "customerNotActive"
-	OutcomeInsufficientFunds  RowOutcome = "insufficientFunds"
-	OutcomeAccountUnavailable RowOutcome = "accountUnavailable"
-	OutcomeLimitExceeded      RowOutcome = "limitExceeded"
-	OutcomeDeclinedByCustomer RowOutcome = "declinedByCustomer"
-	OutcomeDeclined           RowOutcome = "declined"
-	OutcomeTimedOut           RowOutcome = "timedOut"
-	OutcomeUnconfirmed        RowOutcome = "unconfirmed"
-	OutcomeCancelled          RowOutcome = "cancelled"
+	OutcomeSucceeded          RowOutcome = "succeeded"          // the customer was debited, once
+	OutcomeCustomerNotActive  RowOutcome = "customerNotActive"  // unknown customer, or not linked any more
+	OutcomeInsufficientFunds  RowOutcome = "insufficientFunds"  // the account has too little money
+	OutcomeAccountUnavailable RowOutcome = "accountUnavailable" // closed or frozen, or no such agreement
+	OutcomeLimitExceeded      RowOutcome = "limitExceeded"      // the amount is above the customer's limit
+	OutcomeDeclinedByCustomer RowOutcome = "declinedByCustomer" // the customer refused
+	OutcomeDeclined           RowOutcome = "declined"           // the bank refused, without a reason
+	OutcomeTimedOut           RowOutcome = "timedOut"           // not debited before the deadline
+	OutcomeUnconfirmed        RowOutcome = "unconfirmed"        // in doubt at the deadline
+	OutcomeCancelled          RowOutcome = "cancelled"          // the batch was cancelled before the debit
 )
 
 // RowOutcomes lists every outcome.
@@ -59,8 +60,8 @@ var RowOutcomes = []RowOutcome{
 	OutcomeDeclinedByCustomer, OutcomeDeclined, OutcomeTimedOut, OutcomeUnconfirmed, OutcomeCancelled,
 }
 
-// Retryable reports whether the same debit may succeed in a later batch. An unconfirmed row is
-// never retryable: it may have been debited.
+// Retryable reports whether the same debit may succeed in a later batch. OutcomeUnconfirmed is not
+// retryable: the row may have been debited.
 func (o RowOutcome) Retryable() bool {
 	switch o {
 	case OutcomeInsufficientFunds, OutcomeLimitExceeded, OutcomeAccountUnavailable, OutcomeTimedOut:

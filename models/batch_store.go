@@ -13,8 +13,8 @@ func (s *Store) GetBatch(ctx context.Context, site SiteID, reference string) (Ba
 	return s.getBatch(ctx, site, reference, nil)
 }
 
-// getBatch reads as GetBatch does. It reads the version from the same snapshot, unless version is
-// nil.
+// getBatch does what GetBatch does. Unless version is nil, it also sets *version, from the same
+// snapshot.
 func (s *Store) getBatch(
 	ctx context.Context, site SiteID, reference string, version *BatchVersion,
 ) (Batch, []BatchRow, error) {
@@ -39,6 +39,8 @@ func (s *Store) getBatch(
 	return batch, rows, wrap("get batch", err)
 }
 
+// readBatch reads a batch with its rows, and the service time. It settles nothing. ErrNotFound as
+// in GetBatch.
 func readBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference string) (Batch, []BatchRow, Millis, error) {
 	var found struct {
 		storedBatch
@@ -67,10 +69,11 @@ func readBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference strin
 	return batch, rows, now, nil
 }
 
-// shownAttempts returns SQL for the number of debit calls of batch_rows r that partners see. The
-// claim of a pending row counts its call in advance, so that a crash cannot lose the count. A row
-// whose link is not linked cannot be debited, so the claim's count is left out. mayBegin is the SQL
-// condition under which debits may begin. Later claims count no call.
+// shownAttempts returns an SQL expression: the number of debit calls of batch_rows r that partners
+// see. The claim of a pending row counts its call in advance, so that a crash cannot lose the
+// count. A row whose link is not linked gets no call, so the expression subtracts the claim's
+// count. mayBegin is the SQL condition under which debits may begin. If it is false, claims count
+// no call.
 func shownAttempts(mayBegin string) string {
 	return `r.attempts - CASE WHEN r.state = 'inProgress' AND r.lease_token IS NOT NULL AND NOT r.in_doubt AND ` + mayBegin + `
         AND NOT coalesce((SELECT l.state = 'linked' FROM customer_links l WHERE l.site_id = r.site_id AND l.id = r.link_id), false)
@@ -102,8 +105,10 @@ LEFT JOIN LATERAL (
 ORDER BY v.n`)
 )
 
-// CancelBatch cancels every row that is neither settled nor in doubt, and returns the batch with
-// its rows. A settled batch stays unchanged. ErrNotFound as in GetBatch.
+// CancelBatch cancels a batch, and returns it with its rows. Pending rows end at once as cancelled.
+// Tasks cancel rows in doubt on the rail, and also pending rows if the database may have lost their
+// calls. A batch past its deadline is closed instead, and a settled batch stays unchanged.
+// ErrNotFound as in GetBatch.
 func (s *Store) CancelBatch(ctx context.Context, site SiteID, reference string) (Batch, []BatchRow, error) {
 	var batch Batch
 	var rows []BatchRow
@@ -127,7 +132,7 @@ func (s *Store) CancelBatch(ctx context.Context, site SiteID, reference string) 
 			return errUnchanged
 		}
 		cancelled := batch.Counts.Settled - locked.Counts.Settled
-		if locked.overdue(now) { // its rows were closed instead
+		if locked.overdue(now) { // the rows were closed, not cancelled
 			cancelled = 0
 		}
 		act.with("rowsCancelled", cancelled)
@@ -148,13 +153,14 @@ func lockBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference strin
 	return locked.batch(), locked.Now, notFound(err, "batch")
 }
 
-// endBatchArgs returns the arguments of cancelBatchSQL and closeBatchSQL.
+// endBatchArgs returns the arguments of cancelBatchSQL and of closeBatchSQL.
 func endBatchArgs(site SiteID, batch BatchID) postgres.Args {
 	return postgres.Args{"site": site, "batch": batch, "rail_memory": RailMemory.Milliseconds()}
 }
 
-// PredictOutcomes predicts the outcome of a debit of each customerReference from its current link
-// alone: OutcomeSucceeded for a linked customer, else OutcomeCustomerNotActive. It stores nothing.
+// PredictOutcomes predicts the outcome of a debit of each customerReference, in the order of
+// customers. It looks at the current link alone: OutcomeSucceeded for a linked customer, else
+// OutcomeCustomerNotActive. It stores nothing.
 func (s *Store) PredictOutcomes(ctx context.Context, site SiteID, customers []string) ([]RowOutcome, error) {
 	var outcomes []RowOutcome
 	err := s.pg.Select(ctx, predictOutcomesSQL, postgres.Args{"site": site, "customers": customers}, &outcomes)

@@ -1,20 +1,25 @@
--- Writes a batch, its rows and its tasks in one statement, or nothing if the reference is taken.
+-- Store.SubmitBatch and Store.RetryBatch write a batch, its rows and its tasks in one statement.
+-- The statement returns the batch. It writes and returns nothing if the reference is taken or the
+-- Site is unknown.
 --
---   :site, :batch, :batch_reference, :trace   the new batch
+--   :site, :batch, :batch_reference, :trace
+--                                 the new batch: ids of the Site and the batch, its reference, and
+--                                 the trace id of the request
 --   :total_amount                 sum of :amounts
---   :fingerprint, :extras         of the request; :extras may be NULL
+--   :fingerprint, :extras         of the request (bytea); :extras may be NULL
 --   :settle_within                SettleWithin in milliseconds
 --   :customer_references, :row_references, :amounts
---                                 the rows, one array a column
---   :links                        links to which rows are bound already; the nil UUID, or a missing
---                                 element: none
+--                                 the rows in order, one array a column; amounts in minor units
+--   :links                        by row, the id of the link that the row is bound to already; the
+--                                 nil UUID, or a missing element: none
 --   :retry_of                     batchReference of the batch whose rows this one retries, or ''
---   :tasks, :kind, :queue         ids, kind and queue of the tasks
---   :chunk_rows                   rows of one task
+--   :tasks, :kind, :queue         ids of the tasks in the order of their rows, kind and queue
+--   :chunk_rows                   number of rows of one task; the last task may have fewer
 WITH clock AS MATERIALIZED (
     SELECT now FROM service_now
 ), b AS (
-    -- After a loss of the database, a lost generation is assigned again, with the same rail keys.
+    -- If the database has lost a batch, the next one under the reference gets the same generation
+    -- and rail keys.
     INSERT INTO batches (site_id, id, organisation_id, batch_reference, row_count, total_amount, currency,
                          submitted_at, settle_by, fingerprint, extras, trace_id, retry_of, generation, epoch)
     SELECT s.id, :batch, s.organisation_id, :batch_reference, cardinality(:customer_references::text[]),

@@ -10,7 +10,7 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// batchColumns are the columns of a storedBatch.
+// batchColumns are the columns of the table batches, as b, that a storedBatch holds.
 const batchColumns = `b.site_id, b.id, b.organisation_id, b.batch_reference, b.state, b.row_count, b.settled_count,
        b.succeeded_count, b.total_amount, b.succeeded_amount, b.currency, b.submitted_at, b.settle_by, b.settled_at,
        b.cancelled_at, b.generation, b.retry_of, b.retried_as`
@@ -37,8 +37,8 @@ type storedBatch struct {
 	RetriedAs       string
 }
 
-// batch returns the row as a Batch. Unsettled rows count as pending until the rows themselves are
-// read.
+// batch returns the row as a Batch. All unsettled rows count as pending, since the table batches
+// does not store how many are in progress.
 func (r *storedBatch) batch() Batch {
 	return Batch{
 		SiteID: r.SiteID, ID: r.ID, OrganisationID: r.OrganisationID, Reference: r.BatchReference,
@@ -70,10 +70,12 @@ WITH r AS (
 DELETE FROM batches WHERE site_id = :site AND id = :batch`)
 )
 
-// SubmitBatch stores a batch with its rows and tasks. If the reference is taken, it reports the
-// stored submission: identical (replayed) or different (conflict). Of concurrent submissions, one
-// creates the batch. A reference older than BatchRetention is free. *QuotaError refuses a new
-// batch. ErrNotFound: the Site is unknown.
+// SubmitBatch stores a batch with its rows and tasks. If the reference names a stored batch, the
+// result says whether that batch is identical (Replayed) or different (Conflict). Of concurrent
+// submissions, one creates the batch. The reference of a batch past BatchRetention is free again.
+//
+// Errors: ErrAmountOverflow; *QuotaError for a batch that would be new; ErrNotFound if the Site is
+// unknown.
 func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (done Submission, err error) {
 	total, err := n.Total()
 	if err != nil {
@@ -85,8 +87,8 @@ func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (done Submission, e
 	if refused != nil {
 		return s.resubmission(ctx, n, refused)
 	}
-	// The loop repeats only if the earlier batch under the reference was dropped, here or by
-	// another call, or if the Site is unknown.
+	// The loop repeats only if the Site is unknown, or if the earlier batch of the reference has
+	// just been dropped. One repetition normally suffices; the other allows for concurrent calls.
 	for range 3 {
 		done, err := insertBatch(ctx, s.pg, n, total)
 		if err == nil || !errors.Is(err, sql.ErrNoRows) {
@@ -102,7 +104,8 @@ func (s *Store) SubmitBatch(ctx context.Context, n NewBatch) (done Submission, e
 	return Submission{}, fmt.Errorf("models: submit batch: the reference keeps changing hands: %w", ErrUnavailable)
 }
 
-// resubmission does what SubmitBatch does, but stores no new batch: it returns refused instead.
+// resubmission does what SubmitBatch does, except that it returns the error refused instead of
+// storing a new batch.
 func (s *Store) resubmission(ctx context.Context, n NewBatch, refused error) (Submission, error) {
 	done, err := s.earlierSubmission(ctx, n)
 	if errors.Is(err, ErrNotFound) {
@@ -111,7 +114,8 @@ func (s *Store) resubmission(ctx context.Context, n NewBatch, refused error) (Su
 	return done, wrap("submit batch", err)
 }
 
-// insertBatch runs the submit statement; sql.ErrNoRows if the reference is taken.
+// insertBatch stores a batch with new tasks. total is the sum of its amounts. sql.ErrNoRows: the
+// reference is taken, or the Site is unknown.
 func insertBatch(ctx context.Context, db postgres.Session, n NewBatch, total Amount) (Submission, error) {
 	rows := len(n.Rows)
 	customers, references, amounts := make([]string, rows), make([]string, rows), make([]int64, rows)
@@ -134,8 +138,8 @@ func insertBatch(ctx context.Context, db postgres.Session, n NewBatch, total Amo
 	return done, err
 }
 
-// earlierSubmission compares a submission with the stored one under its reference. A batch past its
-// retention is dropped, and the result is ErrNotFound.
+// earlierSubmission compares a submission with the stored batch of its reference. ErrNotFound:
+// there is no such batch, or it was past its retention, and earlierSubmission has dropped it.
 func (s *Store) earlierSubmission(ctx context.Context, n NewBatch) (Submission, error) {
 	var done Submission
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {

@@ -6,15 +6,16 @@ type BatchSummary struct {
 	RetryOf         string       `json:"retryOf,omitempty"` // the reference of the batch that this batch retries
 	State           BatchState   `json:"state"`
 	SubmittedAt     Millis       `json:"submittedAt"`
-	SettleBy        Millis       `json:"settleBy"`
-	SettledAt       Millis       `json:"settledAt,omitempty"`
+	SettleBy        Millis       `json:"settleBy"`            // the deadline
+	SettledAt       Millis       `json:"settledAt,omitempty"` // 0 until settled
 	RowCount        int          `json:"rowCount"`
-	TotalAmount     Amount       `json:"totalAmount"`
+	TotalAmount     Amount       `json:"totalAmount"` // of all rows
 	Counts          CountSummary `json:"counts"`
-	SucceededAmount Amount       `json:"succeededAmount"`
+	SucceededAmount Amount       `json:"succeededAmount"` // of the rows that succeeded
 }
 
-// CountSummary is BatchCounts as partners see it.
+// CountSummary counts a batch's rows by state, and its settled rows by success, as partners see
+// them. It has the fields of BatchCounts.
 type CountSummary struct {
 	Pending    int `json:"pending"`
 	InProgress int `json:"inProgress"`
@@ -32,17 +33,17 @@ func (b *Batch) Summary() BatchSummary {
 	}
 }
 
-// BatchRowSummary is a row as partners see it in answers and events.
+// BatchRowSummary is a row of a batch, as partners see it in answers and events.
 type BatchRowSummary struct {
 	RowReference      string     `json:"rowReference"`
 	CustomerReference string     `json:"customerReference"`
 	Amount            Amount     `json:"amount"`
 	State             RowState   `json:"state"`
-	Outcome           RowOutcome `json:"outcome,omitempty"`
-	CorrectedOutcome  RowOutcome `json:"correctedOutcome,omitempty"`
-	SettledAt         Millis     `json:"settledAt,omitempty"`
-	Attempts          int        `json:"attempts"`
-	NextAttemptAt     Millis     `json:"nextAttemptAt,omitempty"`
+	Outcome           RowOutcome `json:"outcome,omitempty"`          // "" until settled
+	CorrectedOutcome  RowOutcome `json:"correctedOutcome,omitempty"` // "" unless learned after settlement
+	SettledAt         Millis     `json:"settledAt,omitempty"`        // 0 until settled
+	Attempts          int        `json:"attempts"`                   // debit calls made
+	NextAttemptAt     Millis     `json:"nextAttemptAt,omitempty"`    // 0: none is planned
 }
 
 // Summary returns the row as partners see it.
