@@ -16,9 +16,8 @@ import (
 // Scope is a permission that an access token carries.
 type Scope string
 
-// The scopes. A partner's client may hold the partner scopes. A client of the customer app's
-// backend belongs to no organisation and may hold the customer app's scopes. No client may hold
-// both.
+// The scopes. A partner's client may hold PartnerScopes. A client of the customer app's backend
+// belongs to no organisation, and may hold CustomerAppScopes. No scope is in both lists.
 const (
 	ScopeCustomersRead       Scope = "billing:customers:read"
 	ScopeCustomersWrite      Scope = "billing:customers:write"
@@ -43,21 +42,22 @@ var PartnerScopes = []Scope{
 var CustomerAppScopes = []Scope{ScopeSignupsWrite, ScopePaymentsWrite}
 
 var (
-	// ErrScopes says that a client cannot hold the scopes asked for.
+	// ErrScopes says that a client cannot hold the requested scopes.
 	ErrScopes = errors.New("models: scopes that this client cannot hold")
 	// ErrAddresses says that a list of allowed addresses is invalid.
 	ErrAddresses = errors.New("models: addresses must be distinct CIDR prefixes without address bits beyond their length")
-	// ErrTooManySecrets says that a client has two live secrets already.
+	// ErrTooManySecrets says that a client has MaxClientSecrets live secrets already.
 	ErrTooManySecrets = errors.New("models: the client has two secrets already")
 	// ErrAssertionUsed says that a client assertion's jti was used before.
 	ErrAssertionUsed = errors.New("models: client assertion used before")
 )
 
-// MaxClientSecrets is the number of live secrets a client may have. Two allow a rotation without an
-// outage.
+// MaxClientSecrets is the maximum number of live secrets of a client. Two allow a rotation without
+// an outage.
 const MaxClientSecrets = 2
 
-// Client is a set of credentials that may ask for access tokens.
+// Client is an API client: a program of a partner, or the customer app's backend. It may obtain
+// access tokens for its scopes.
 type Client struct {
 	ID             ClientID
 	OrganisationID OrganisationID // zero: the customer app's backend
@@ -66,8 +66,8 @@ type Client struct {
 	JWKS           json.RawMessage // public keys for private_key_jwt; nil: none
 	// AllowedAddresses are the addresses from which the client may call; none: any address.
 	AllowedAddresses []netip.Prefix
-	CreatedAt        Millis
-	DisabledAt       Millis // 0: not disabled
+	CreatedAt        Millis // service time
+	DisabledAt       Millis // service time; 0: not disabled
 }
 
 // Allows reports whether the client may call from an address.
@@ -77,11 +77,13 @@ func (c Client) Allows(address netip.Addr) bool {
 	})
 }
 
-// maxAllowedAddresses bounds what each request compares.
+// maxAllowedAddresses is the maximum number of prefixes of one client. Each request compares its
+// address with all of them.
 const maxAllowedAddresses = 64
 
-// checkAddresses accepts prefixes in their canonical form: no address bits beyond the length, no
-// IPv4 inside IPv6.
+// checkAddresses returns ErrAddresses for more than maxAllowedAddresses prefixes, a repeated
+// prefix, or a prefix that is not canonical. A canonical prefix has no address bits beyond its
+// length, and is not an IPv4 address inside IPv6.
 func checkAddresses(prefixes []netip.Prefix) error {
 	if len(prefixes) > maxAllowedAddresses {
 		return fmt.Errorf("%w: more than %d", ErrAddresses, maxAllowedAddresses)
@@ -94,10 +96,11 @@ func checkAddresses(prefixes []netip.Prefix) error {
 	return nil
 }
 
-// Disabled reports whether the client may neither get nor use tokens.
+// Disabled reports whether the client is disabled. It may then neither get nor use tokens.
 func (c Client) Disabled() bool { return c.DisabledAt != 0 }
 
-// checkScopes refuses an empty list, a repeated scope, and one that the kind of client cannot hold.
+// checkScopes returns ErrScopes for an empty list, a repeated scope, or a scope that the client
+// cannot hold. A client of the zero organisation belongs to the customer app's backend.
 func checkScopes(organisation OrganisationID, scopes []Scope) error {
 	allowed := PartnerScopes
 	if organisation.IsZero() {
@@ -135,16 +138,17 @@ func hashClientSecret(secret string) []byte {
 // ClientSecret identifies a live secret without revealing it.
 type ClientSecret struct {
 	Fingerprint string // the first 16 hex digits of the secret's hash
-	CreatedAt   Millis
+	CreatedAt   Millis // service time
 }
 
+// secretFingerprint returns the fingerprint of a secret with this hash.
 func secretFingerprint(hash []byte) string { return hex.EncodeToString(hash[:8]) }
 
 // ClientCredentials is a client with the data to verify its secrets.
 type ClientCredentials struct {
 	Client
-	secretHashes [][]byte
-	recentUses   []string
+	secretHashes [][]byte // SHA-256 of the live secrets
+	recentUses   []string // fingerprints of the credentials with a recorded use in the last minute
 }
 
 // Fingerprints returns the fingerprints of the client's live secrets.
@@ -156,8 +160,8 @@ func (c *ClientCredentials) Fingerprints() []string {
 	return all
 }
 
-// UsedRecently reports whether the credential with the fingerprint has a recorded use in the last
-// minute.
+// UsedRecently reports whether the credential with the fingerprint has a recorded use in the minute
+// before it was read.
 func (c *ClientCredentials) UsedRecently(fingerprint string) bool {
 	return slices.Contains(c.recentUses, fingerprint)
 }
@@ -165,8 +169,8 @@ func (c *ClientCredentials) UsedRecently(fingerprint string) bool {
 // FingerprintOf returns the fingerprint of a secret.
 func FingerprintOf(secret string) string { return secretFingerprint(hashClientSecret(secret)) }
 
-// Match reports whether secret is one of the client's live secrets. It takes the same time for the
-// zero value, so that timing does not reveal whether a client exists.
+// Match reports whether secret is one of the client's live secrets. For the zero ClientCredentials,
+// which has no secret, Match takes the same time: timing does not reveal whether a client exists.
 func (c *ClientCredentials) Match(secret string) bool {
 	hash := hashClientSecret(secret)
 	match := 0

@@ -10,11 +10,12 @@ import (
 	"github.com/uptrace/bun"
 )
 
+// secretRow is a row of the table client_secrets: a live secret of a client.
 type secretRow struct {
 	bun.BaseModel `bun:"table:client_secrets"`
 
 	ClientID   ClientID `bun:"client_id,pk"`
-	SecretHash []byte   `bun:"secret_hash,pk"`
+	SecretHash []byte   `bun:"secret_hash,pk"` // SHA-256
 	CreatedAt  Millis   `bun:"created_at"`
 }
 
@@ -48,8 +49,8 @@ func (s *Store) ClientCredentials(ctx context.Context, id ClientID) (ClientCrede
 	return credentials, nil
 }
 
-// AddClientSecret creates a secret and returns its text, which is not stored. ErrTooManySecrets:
-// the client has two.
+// AddClientSecret creates a secret of a client and returns its text, which is not stored. Errors:
+// ErrNotFound; ErrTooManySecrets if the client has MaxClientSecrets already.
 func (s *Store) AddClientSecret(ctx context.Context, id ClientID) (string, error) {
 	var secret string
 	err := s.changeClient(ctx, id, func(tx postgres.Tx, _ *clientRow) (err error) {
@@ -69,6 +70,7 @@ func (s *Store) AddClientSecret(ctx context.Context, id ClientID) (string, error
 	return secret, nil
 }
 
+// insertClientSecret stores a new secret as its hash, and returns its text.
 func insertClientSecret(ctx context.Context, tx postgres.Tx, id ClientID) (string, error) {
 	secret := newClientSecret()
 	row := &secretRow{ClientID: id, SecretHash: hashClientSecret(secret)}
@@ -113,8 +115,9 @@ INSERT INTO credential_uses AS u (client_id, fingerprint, used_at) VALUES (:clie
 ON CONFLICT (client_id, fingerprint) DO UPDATE SET used_at = excluded.used_at
 WHERE u.used_at <= excluded.used_at - interval '1 minute'`)
 
-// RecordCredentialUse records that a client has used a credential, unless a use of the last minute
-// is recorded.
+// RecordCredentialUse records the present server time as the last use of a client's credential,
+// unless a use within the last minute is recorded. fingerprint is the fingerprint of a secret, or
+// the thumbprint of a public key.
 func (s *Store) RecordCredentialUse(ctx context.Context, client ClientID, fingerprint string) error {
 	_, err := s.pg.Run(ctx, recordUseSQL, postgres.Args{"client": client, "fingerprint": fingerprint})
 	return wrap("record the use of a credential", err)
@@ -122,8 +125,8 @@ func (s *Store) RecordCredentialUse(ctx context.Context, client ClientID, finger
 
 var credentialUsesSQL = postgres.SQL(`SELECT fingerprint, used_at FROM credential_uses WHERE client_id = :client`)
 
-// CredentialUses returns when a client last used each of its credentials, by fingerprint: server
-// time, to a minute.
+// CredentialUses returns when a client last used each of its credentials, by fingerprint. The times
+// are server time, and up to a minute too early. Removed credentials are included.
 func (s *Store) CredentialUses(ctx context.Context, client ClientID) (map[string]time.Time, error) {
 	var rows []struct {
 		Fingerprint string

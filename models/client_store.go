@@ -13,6 +13,7 @@ import (
 	"github.com/uptrace/bun"
 )
 
+// clientRow is a row of the table api_clients.
 type clientRow struct {
 	bun.BaseModel `bun:"table:api_clients"`
 
@@ -37,7 +38,7 @@ func (r *clientRow) client() Client {
 	for _, text := range r.Addresses {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			prefix = netip.Prefix{} // contains no address: a malformed prefix allows nothing
+			prefix = netip.Prefix{} // contains no address, so a malformed prefix allows none
 		}
 		c.AllowedAddresses = append(c.AllowedAddresses, prefix)
 	}
@@ -53,15 +54,15 @@ func scopeTexts(scopes []Scope) []string {
 }
 
 // CreateClient creates a client without a secret. The zero organisation means the customer app's
-// backend. Errors: ErrName, ErrScopes, ErrNotFound for an unknown organisation.
+// backend. Errors: ErrName; ErrScopes; ErrNotFound for an unknown organisation.
 func (s *Store) CreateClient(
 	ctx context.Context, organisation OrganisationID, name string, scopes []Scope,
 ) (Client, error) {
 	return s.createClient(ctx, organisation, name, scopes, func(postgres.Tx, ClientID) error { return nil })
 }
 
-// CreateClientWithSecret creates a client and its first secret, and returns the secret's text, as
-// CreateClient and AddClientSecret do.
+// CreateClientWithSecret creates a client as CreateClient does, with a first secret. It returns the
+// text of the secret, which is not stored.
 func (s *Store) CreateClientWithSecret(
 	ctx context.Context, organisation OrganisationID, name string, scopes []Scope,
 ) (client Client, secret string, err error) {
@@ -72,6 +73,7 @@ func (s *Store) CreateClientWithSecret(
 	return client, secret, err
 }
 
+// createClient creates a client, and runs then in the same database transaction.
 func (s *Store) createClient(
 	ctx context.Context, organisation OrganisationID, name string, scopes []Scope,
 	then func(postgres.Tx, ClientID) error,
@@ -108,7 +110,8 @@ func (s *Store) Client(ctx context.Context, id ClientID) (Client, error) {
 	return row.client(), nil
 }
 
-// Clients returns the organisation's clients (zero: the customer app's), oldest first.
+// Clients returns the clients of an organisation, oldest first. The zero organisation means the
+// customer app's backend.
 func (s *Store) Clients(ctx context.Context, organisation OrganisationID) ([]Client, error) {
 	var rows []clientRow
 	err := s.pg.Read(ctx, func(on bun.IDB) error {
@@ -125,8 +128,8 @@ func (s *Store) Clients(ctx context.Context, organisation OrganisationID) ([]Cli
 	return all, err
 }
 
-// SetClientScopes replaces the client's scopes. Within 30 seconds, tokens issued before are limited
-// to these scopes. ErrScopes: the client cannot hold them.
+// SetClientScopes replaces a client's scopes. Within 30 seconds, earlier tokens are limited to the
+// new scopes. Errors: ErrNotFound; ErrScopes.
 func (s *Store) SetClientScopes(ctx context.Context, id ClientID, scopes []Scope) error {
 	act := actFrom(ctx).with("scopes", scopes)
 	return s.changeClient(ctx, id, func(tx postgres.Tx, row *clientRow) error {
@@ -140,8 +143,9 @@ func (s *Store) SetClientScopes(ctx context.Context, id ClientID, scopes []Scope
 	})
 }
 
-// SetClientAddresses replaces the addresses from which the client may call; none means any. Calls
-// from other addresses are refused within 30 seconds. ErrAddresses: a prefix is invalid.
+// SetClientAddresses replaces the addresses from which a client may call; an empty list allows any
+// address. Within 30 seconds, calls from other addresses are refused. Errors: ErrNotFound;
+// ErrAddresses.
 func (s *Store) SetClientAddresses(ctx context.Context, id ClientID, prefixes []netip.Prefix) error {
 	texts := make([]string, len(prefixes))
 	for i, p := range prefixes {
@@ -159,8 +163,8 @@ func (s *Store) SetClientAddresses(ctx context.Context, id ClientID, prefixes []
 	})
 }
 
-// SetClientJWKS replaces the public keys for private_key_jwt; nil removes them. The caller has
-// validated the JSON Web Key Set.
+// SetClientJWKS replaces a client's public keys for private_key_jwt; nil removes them. The caller
+// has validated the JSON Web Key Set. ErrNotFound: there is no such client.
 func (s *Store) SetClientJWKS(ctx context.Context, id ClientID, jwks json.RawMessage) error {
 	if jwks != nil {
 		digest := sha256.Sum256(jwks)
@@ -173,8 +177,8 @@ func (s *Store) SetClientJWKS(ctx context.Context, id ClientID, jwks json.RawMes
 	})
 }
 
-// DisableClient disables the client: it gets no new tokens, and its tokens are refused within 30
-// seconds. DisableClient is idempotent.
+// DisableClient disables a client. It gets no new tokens, and within 30 seconds its tokens are
+// refused. A disabled client stays as it is. ErrNotFound: there is no such client.
 func (s *Store) DisableClient(ctx context.Context, id ClientID) error {
 	return s.changeClient(ctx, id, func(tx postgres.Tx, row *clientRow) error {
 		_, err := tx.NewUpdate().Model(row).Set("disabled_at = coalesce(disabled_at, svc_now())").WherePK().Exec(ctx)
@@ -182,7 +186,7 @@ func (s *Store) DisableClient(ctx context.Context, id ClientID) error {
 	})
 }
 
-// EnableClient reverts DisableClient.
+// EnableClient reverts DisableClient. ErrNotFound: there is no such client.
 func (s *Store) EnableClient(ctx context.Context, id ClientID) error {
 	return s.changeClient(ctx, id, func(tx postgres.Tx, row *clientRow) error {
 		_, err := tx.NewUpdate().Model(row).Set("disabled_at = NULL").WherePK().Exec(ctx)
@@ -190,8 +194,8 @@ func (s *Store) EnableClient(ctx context.Context, id ClientID) error {
 	})
 }
 
-// changeClient runs do as an act, while it holds the lock of the client's row. ErrNotFound: there
-// is no such client.
+// changeClient locks a client's row, runs do with it, and records the context's act. ErrNotFound:
+// there is no such client.
 func (s *Store) changeClient(ctx context.Context, id ClientID, do func(tx postgres.Tx, row *clientRow) error) error {
 	act := actFrom(ctx).about(SubjectClient, id.String())
 	return s.act(ctx, func(tx postgres.Tx) error {
@@ -207,8 +211,8 @@ func (s *Store) changeClient(ctx context.Context, id ClientID, do func(tx postgr
 var useAssertionSQL = postgres.SQL(`
 INSERT INTO client_assertions (client_id, jti, expires_at) VALUES (:client, :jti, :expires_at) ON CONFLICT DO NOTHING`)
 
-// UseAssertion records a client assertion's jti until expiresAt, in server time. ErrAssertionUsed:
-// the jti is recorded already.
+// UseAssertion records the jti of a client assertion (RFC 7523), so that the assertion cannot be
+// used again before expiresAt, in server time. ErrAssertionUsed: the jti is recorded already.
 func (s *Store) UseAssertion(ctx context.Context, client ClientID, jti string, expiresAt Millis) error {
 	digest := sha256.Sum256([]byte(jti)) // bounds the key's size
 	used, err := s.pg.Run(ctx, useAssertionSQL, postgres.Args{

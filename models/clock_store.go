@@ -9,41 +9,43 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// MaxClockOffset bounds how far the service's clock may run ahead of the database's clock. All
-// derived times stay within Millis and exact JSON numbers.
+// MaxClockOffset is the maximum time by which service time may run ahead of the database's clock.
+// It keeps all times within the exact numbers of JSON.
 const MaxClockOffset = 100 * 365 * 24 * time.Hour
 
-// ErrClockRange says that a step is negative or exceeds MaxClockOffset in total.
+// ErrClockRange says that a step of AdvanceClock is negative, or would exceed MaxClockOffset in
+// total.
 var ErrClockRange = errors.New("models: clock step out of range")
 
-// svcNow is svc_now() for hot statements: Postgres plans a function anew at each call.
+// svcNow is service time in the SQL of hot statements. It reads a view, which the planner inlines;
+// the function svc_now() costs a call.
 const svcNow = `(SELECT now FROM service_now)`
 
 var (
 	nowSQL   = postgres.SQL(`SELECT svc_now()`)
 	clockSQL = postgres.SQL(`SELECT svc_now(), offset_ms FROM service_clock`)
-	// advanceClockSQL computes the new time: svc_now() would read the row before the update.
+	// advanceClockSQL computes the new time itself: svc_now() would still read the old offset.
 	advanceClockSQL = postgres.SQL(`
 UPDATE service_clock SET offset_ms = offset_ms + :step WHERE offset_ms + :step <= :most
 RETURNING coalesce(frozen_ms, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) + offset_ms`)
 )
 
-// Now returns the service time, as the database decides it.
+// Now returns service time: the database's time plus the offset of the sandbox's clock.
 func (s *Store) Now(ctx context.Context) (now Millis, err error) {
 	err = s.pg.Get(ctx, nowSQL, nil, &now)
 	return now, wrap("read the clock", err)
 }
 
-// Clock returns the service time, and how far it is ahead of the database's clock.
+// Clock returns service time, and how far AdvanceClock has moved it ahead of the database's time.
 func (s *Store) Clock(ctx context.Context) (now Millis, advanced time.Duration, err error) {
 	var offset int64
 	err = s.pg.Get(ctx, clockSQL, nil, &now, &offset)
 	return now, time.Duration(offset) * time.Millisecond, wrap("read the clock", err)
 }
 
-// AdvanceClock moves the service's clock forward by whole milliseconds, for every process, and
-// returns the new time. Steps add up. ErrClockRange: the step is negative or the total exceeds
-// MaxClockOffset.
+// AdvanceClock moves service time forward for every process, and returns the new time. It truncates
+// the step to whole milliseconds. Steps add up. ErrClockRange: the step is negative, or the total
+// would exceed MaxClockOffset.
 func (s *Store) AdvanceClock(ctx context.Context, by time.Duration) (now Millis, err error) {
 	step, most := by.Milliseconds(), MaxClockOffset.Milliseconds()
 	if by < 0 || step > most {

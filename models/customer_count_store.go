@@ -13,14 +13,15 @@ const (
 	// node of its own; see linkNode. It also bounds, roughly, the links that a query counts one by
 	// one at each end of a time range.
 	splitLinksAbove = 512
-	// splitEarlyAbove is the limit on level splitEarlyLevel and above, whose parts span days or a
-	// year: a node is made while its part holds few links.
+	// splitEarlyAbove is the limit instead of splitLinksAbove on level splitEarlyLevel and above. A
+	// part there spans 3 days or a year. Its node is made early, while there are few links to
+	// count.
 	splitEarlyAbove = 8
 	splitEarlyLevel = 5
 )
 
-// linkCountsLock is the advisory lock of the counts. It admits one fold or recount at a time.
-// Writers of links do not take it.
+// linkCountsLock is the key of the advisory lock that admits one fold or recount at a time. Writers
+// of links do not acquire the lock.
 const linkCountsLock = 0x5376634c696e6b // "SvcLink"
 
 var (
@@ -46,26 +47,28 @@ SELECT id FROM sites WHERE EXISTS (SELECT FROM customer_links WHERE site_id = si
     OR EXISTS (SELECT FROM link_totals WHERE site_id = sites.id) ORDER BY id`)
 )
 
-// withFoldedLinks replaces the variables in upper case of a statement about the counts. FOLDED is a
-// query of the link counts that each part of the nodes in CTE "nodes" must show. WRITTEN are the
-// CTEs that add changes to the totals.
+// withFoldedLinks replaces the variables in upper case of a statement about the counts. FOLDED
+// becomes the query in customer_folded.sql: the counts that each part of the nodes in CTE "nodes"
+// must show. WRITTEN becomes the CTEs in customer_fold_parts.sql, which add changes to the totals.
 func withFoldedLinks(text string) string {
 	return strings.NewReplacer(":FOLDED", strings.TrimSpace(foldedText), ":WRITTEN", foldPartsText).Replace(text)
 }
 
-// linkNode identifies a node of the link counts, a tree over invitation time for each Site. A node
-// covers 128^Level milliseconds, from Bucket * 128^Level on, in 128 equal parts. Its rows of
-// link_totals, one a state, hold the number of links up to the end of each part. A part with many
-// links also has a node of its own, one level down. The root has level 6 and bucket 0.
+// linkNode identifies a node of the counts of customer links. Each Site has a tree of nodes, by the
+// time of invitation. A node covers 128^Level milliseconds, from Bucket * 128^Level on, in 128
+// equal parts. For each state, a row of link_totals holds the number of links up to the end of each
+// part. A part with many links also has a node of its own, one level down. The root has level 6 and
+// bucket 0.
 type linkNode struct {
 	SiteID SiteID
 	Level  int
 	Bucket int64
 }
 
-// FoldLinkChanges moves at most limit changes of links into the counts and returns their number.
-// The totals of lists add the changes that are not folded yet; folding keeps their number small.
-// FoldLinkChanges moves none while another call folds or recounts.
+// FoldLinkChanges moves at most limit rows of link_changes into the counts, and returns their
+// number. A trigger writes these rows when a link is made or changes its state. Lists add them to
+// their totals, so folding keeps them few. While another call folds or recounts, FoldLinkChanges
+// moves none.
 func (s *Store) FoldLinkChanges(ctx context.Context, limit int) (n int, err error) {
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		n = 0
@@ -84,7 +87,8 @@ func (s *Store) FoldLinkChanges(ctx context.Context, limit int) (n int, err erro
 	return n, wrap("fold link changes", err)
 }
 
-// makeLinkNodes makes nodes, then nodes for their oversized parts, until no part is oversized.
+// makeLinkNodes makes the given nodes, and then nodes for their oversized parts, until no part is
+// oversized.
 func (s *Store) makeLinkNodes(ctx context.Context, tx postgres.Tx, nodes []linkNode) error {
 	if len(nodes) == 0 {
 		return nil
@@ -106,8 +110,8 @@ func (s *Store) makeLinkNodes(ctx context.Context, tx postgres.Tx, nodes []linkN
 	return err
 }
 
-// addToCounts runs a statement that adds to the counts. It returns the number of changes moved, and
-// the nodes that oversized parts must become.
+// addToCounts runs foldChangesSQL or makeNodesSQL. It returns the number of changes moved, and the
+// nodes to make of oversized parts.
 func (s *Store) addToCounts(
 	ctx context.Context, tx postgres.Tx, statement postgres.Statement, args postgres.Args,
 ) (moved int, nodes []linkNode, err error) {
@@ -115,7 +119,7 @@ func (s *Store) addToCounts(
 	var rows []struct {
 		linkNode
 		Moved     int
-		Oversized bool // the row names an oversized part
+		Oversized bool // the row names a node to make
 	}
 	if err := tx.Select(ctx, statement, args, &rows); err != nil {
 		return 0, nil, err
@@ -129,9 +133,9 @@ func (s *Store) addToCounts(
 	return moved, nodes, nil
 }
 
-// RecountLinks rebuilds the counts of a Site's links and returns the number of links counted.
-// Writers and readers proceed meanwhile: readers see the old counts until RecountLinks commits.
-// ErrNotFound: there is no such Site.
+// RecountLinks rebuilds the counts of a Site from its links, and returns the number of links
+// counted. Writers and readers of links proceed meanwhile: readers see the old counts until
+// RecountLinks commits. ErrNotFound: there is no such Site.
 func (s *Store) RecountLinks(ctx context.Context, site SiteID) (links int64, err error) {
 	actFrom(ctx).about(SubjectSite, site.String()).in(OrganisationID{}, site)
 	err = s.act(ctx, func(tx postgres.Tx) error {
@@ -155,7 +159,7 @@ func (s *Store) RecountLinks(ctx context.Context, site SiteID) (links int64, err
 	return links, wrap("recount links", err)
 }
 
-// LinkedSites returns the Sites that have links or counts of links.
+// LinkedSites returns the Sites that have customer links, or counts of them.
 func (s *Store) LinkedSites(ctx context.Context) (sites []SiteID, err error) {
 	err = s.pg.Select(ctx, linkedSitesSQL, nil, &sites)
 	return sites, wrap("linked Sites", err)

@@ -1,7 +1,9 @@
--- Expires overdue invitations. Each result row has their number, and the id of one of them whose
--- endpoint subscribes to customerExpired. Without such an invitation, one row has a NULL id.
+-- Store.ExpireInvitations expires invitations that are past their expiry, but not the locked ones.
+-- Each result row has the number of all expired invitations (expired), and the id of one of them to
+-- announce: a webhook endpoint subscribes to its event. If there is none to announce, the result is
+-- one row with a NULL id.
 --
---   :most  the largest number of invitations
+--   :most  the maximum number of invitations to expire
 WITH due AS (
     SELECT id FROM customer_links
     WHERE state = 'invited' AND expires_at <= (SELECT now FROM service_now)
@@ -10,6 +12,7 @@ WITH due AS (
     UPDATE customer_links l SET state = 'expired'
     WHERE l.id = ANY (ARRAY(SELECT id FROM due)) AND l.state = 'invited' RETURNING l.site_id, l.id
 ), touched AS MATERIALIZED (
+    -- The Sites of the expired invitations.
     SELECT o.site_id, (SELECT s.organisation_id FROM sites s WHERE s.id = o.site_id) AS organisation_id
     FROM (SELECT DISTINCT site_id FROM expired) o
 ), subscribed AS MATERIALIZED (

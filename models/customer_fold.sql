@@ -1,19 +1,20 @@
--- Folds changes of links into the counts: deletes them from link_changes, and adds them to the root
--- node of their Site and to every existing node below it that covers them. The migration
--- 0002_customers explains the tree of nodes.
+-- Store.FoldLinkChanges folds changes of customer links into the stored counts. The statement
+-- deletes the changes from link_changes. It adds them to the root node of their Site, and to each
+-- existing node below the root that covers them. The migration 0002_customers explains the tree of
+-- nodes.
 --
--- Each result row has the number of changes (moved) and a node to make of an oversized part. If no
--- part is oversized, one row has the number alone.
+-- Each result row has the number of folded changes (moved) and, if oversized is true, a node to
+-- make of an oversized part. If no part is oversized, the result is one row with the number alone.
 --
---   :limit        the largest number of changes
---   :split_above  the number of links of one state above which a part must become a node
+--   :limit        the maximum number of changes
+--   :split_above  a part with more links of one state than this must become a node
 --   :early_level, :early_split_above
---                 from this level on, the smaller limit
+--                 on this level and above, the limit instead of :split_above if it is smaller
 --   WRITTEN       the CTEs of customer_fold_parts.sql
 --
--- customer_count_store.go replaces the variables in upper case.
+-- customer_count_store.go replaces the variable in upper case.
 WITH gone AS (
-    -- Site by Site, so that the changes go into few nodes.
+    -- Changes of one Site come together, so that they go into few nodes.
     DELETE FROM link_changes WHERE ctid = ANY (ARRAY(SELECT ctid FROM link_changes ORDER BY site_id LIMIT :limit))
     RETURNING site_id, invited_at, state, change
 ), changed AS (

@@ -1,5 +1,6 @@
--- These CTEs replace WRITTEN in customer_fold.sql and customer_make_nodes.sql. They add the changes
--- in CTE "parts" to the totals of their nodes, and find the parts that must become nodes.
+-- These CTEs replace the variable WRITTEN in customer_fold.sql and customer_make_nodes.sql. They
+-- add the changes in CTE "parts" to the totals of their nodes (written), and find the parts that
+-- must become nodes (oversized).
 written AS (
     INSERT INTO link_totals (site_id, level, bucket, state, totals)
     SELECT site_id, level, bucket, state, add_links((SELECT totals FROM link_totals AS t WHERE t.site_id = p.site_id
@@ -8,8 +9,8 @@ written AS (
     ON CONFLICT (site_id, level, bucket, state) DO UPDATE SET totals = excluded.totals
     RETURNING site_id, level, bucket, state, totals
 ), oversized AS (
-    -- Parts that are no nodes yet, with more than :split_above links of a state. From :early_level
-    -- on, more than :early_split_above suffice.
+    -- Parts that have no node yet, with more links of one state than the limit: :split_above or, on
+    -- :early_level and above, also :early_split_above.
     SELECT DISTINCT site_id, level - 1 AS level, bucket << 7 | part - 1 AS bucket
     FROM parts AS p JOIN written USING (site_id, level, bucket, state)
     WHERE level > 1

@@ -1,7 +1,8 @@
--- The number of links that each part of the nodes in CTE "nodes" must show, state by state: all
--- links less the changes that are not folded yet.
+-- This query replaces the variable FOLDED in customer_make_nodes.sql and in an audit check. It
+-- returns the number of links (change) that each part of the nodes in CTE "nodes" must show, by
+-- state: all links less the changes that are not folded yet.
 SELECT n.site_id, n.level, n.bucket, p.part, p.state, p.change FROM nodes AS n CROSS JOIN LATERAL (
-        -- Links are read state by state, so that index-only scans suffice.
+        -- Index-only scans suffice, since the links are read state by state.
         SELECT link_part(n.level, invited_at) AS part, state, sum(change)::int AS change FROM (
             SELECT invited_at, s.state, 1 AS change FROM unnest(enum_range(NULL::link_state)) AS s(state)
             CROSS JOIN LATERAL (

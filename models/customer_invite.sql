@@ -1,11 +1,16 @@
--- Expires the reference's overdue invitation and inserts a new link, at one reading of the clock.
--- It inserts nothing if the reference is active or the expiry is out of bounds. The column expired
--- is the id of the expired link, if the endpoint subscribes to customerExpired.
+-- Store.CreateInvitation makes a new customer link, an invitation. At the same reading of the
+-- clock, the statement expires an earlier invitation of the reference that is past its expiry. It
+-- makes no link if the reference has an active link, or if the new expiry is out of bounds.
 --
---   :site, :reference, :id, :key, :trace  the link's columns
+-- The one result row has the service time (now), whether a link was made, its invited_at and
+-- expires_at, and the id of an expired link to announce (expired): a webhook endpoint subscribes to
+-- its event. NULL: there is none.
+--
+--   :site, :reference, :id, :key, :trace
+--                           the new link: ids of Site, link and key, the reference and trace id
 --   :expires_at             the expiry in milliseconds of service time; 0: after :default_life
---   :default_life           the life of a link without an expiry, in milliseconds
---   :min_life, :max_life    the bounds of an expiry from now, in milliseconds
+--   :default_life           the life of a link without a requested expiry, in milliseconds
+--   :min_life, :max_life    the bounds of an expiry, in milliseconds from now
 WITH clock AS MATERIALIZED (
     SELECT svc_now() AS now
 ), expired AS (
@@ -14,8 +19,8 @@ WITH clock AS MATERIALIZED (
       AND expires_at <= (SELECT now FROM clock)
     RETURNING id
 ), start AS (
-    -- A link is later than every earlier link of its reference, even if the clock stands still or
-    -- steps back.
+    -- The new link is later than all links of its reference, even if the clock has stood still or
+    -- stepped back.
     SELECT greatest((SELECT now FROM clock), (
         SELECT max(invited_at) + 1 FROM customer_links WHERE site_id = :site AND customer_reference = :reference)) AS at
 ), made AS (
@@ -23,7 +28,7 @@ WITH clock AS MATERIALIZED (
     SELECT :site, :id, :reference, at,
         coalesce(nullif(:expires_at::bigint, 0), (SELECT now FROM clock) + :default_life::bigint), :key, :trace
     FROM start
-    WHERE (SELECT count(*) FROM expired) >= 0 -- expires the old link before the insert
+    WHERE (SELECT count(*) FROM expired) >= 0 -- makes the UPDATE run before the INSERT
       AND (:expires_at = 0
            OR :expires_at BETWEEN (SELECT now FROM clock) + :min_life::bigint
                               AND (SELECT now FROM clock) + :max_life::bigint)

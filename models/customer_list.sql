@@ -1,32 +1,37 @@
--- One page of a Site's customer links in one effective state, whether links lie behind it, and the
--- number of all links that match. An empty page has one row, without a link.
+-- Store.ListLinks reads one page of a Site's customer links in one effective state. An overdue
+-- invitation is past its expiry, but still stored as invited; its effective state is expired.
 --
---   :site                    the Site
+-- Each row is one link of the page, newest first. It repeats what concerns the list: the service
+-- time (now), the number of all links that match (total), and whether links lie on the other side
+-- of the page's start (behind). An empty page has one row, without a link.
+--
+--   :site                    the id of the Site
 --   :from, :to               the range of invited_at, inclusive, in milliseconds of service time
---   :ahead_at, :ahead_key    the position beyond which the page lies: invited_at and id
---   :behind_at, :behind_key  the position behind which links are looked for
---   :limit                   the largest number of links
+--   :ahead_at, :ahead_key    where the page starts, exclusive: an invited_at and a link id
+--   :behind_at, :behind_key  where the search for links behind the page starts
+--   :limit                   the maximum number of links
 --   :overdue                 how overdue invitations count: 0 by their stored state, -1 not at all,
 --                            1 in addition to the links with the stored state
 --   STORED                   a condition on the stored state
---   MATCHING                 the same, without overdue invitations if :overdue is -1
+--   MATCHING                 the same condition, without overdue invitations if :overdue is -1
 --
--- newListStatement in page.go replaces the variables in upper case.
+-- newListStatement in page.go replaces the variables in upper case, and explains the others.
 --
 -- All parts come from one snapshot and one reading of the clock. Subselects read the clock, so that
 -- the index scan of the page ends at the limit.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT svc_now() AS now
 ), overdue AS MATERIALIZED (
-    -- Invitations past their expiry that no sweep has expired yet. They are few and are selected by
-    -- expiry first, since no other condition is selective.
+    -- The overdue invitations, which no sweep has expired yet. They are few, and no other condition
+    -- selects few links.
     SELECT invited_at, id, customer_reference, expires_at FROM customer_links
     WHERE site_id = :site AND state = 'invited' AND expires_at <= (SELECT now FROM clock)
 ), tree AS (
-    -- The total is the number of links invited before the end of the range, less those invited
-    -- before its beginning. For each bound (at), the recursion descends from the root (level 6)
-    -- through the nodes that cover it. before is the number of links in a node's parts before the
-    -- part that contains the bound. The migration 0002_customers explains the nodes.
+    -- The total is the number of links invited before the end of the range, less the number invited
+    -- before its beginning. For each of these two bounds (at), the recursion descends from the root
+    -- node (level 6) through the nodes that cover the bound. In each node, before is the number of
+    -- links in the parts before the one that contains the bound. The migration 0002_customers
+    -- explains the nodes.
     SELECT at, sign, 7 AS level, 0::bigint AS before, true AS found
     FROM (VALUES (:from::bigint, -1), (:to::bigint + 1, 1)) AS b (at, sign) WHERE at > 0
     UNION ALL
@@ -38,18 +43,18 @@ WITH RECURSIVE clock AS MATERIALIZED (
         WHERE site_id = :site AND level = t.level - 1 AND bucket = link_bucket(t.level - 1, t.at) AND :STORED
     ) AS n WHERE t.found
 ), leaf AS MATERIALIZED (
-    -- Where each descent ends. start is the beginning of the part that contains the bound.
+    -- The end of each descent: start is the beginning of the smallest part that contains the bound.
     SELECT at, sign, link_start(level, link_bucket(level, at)) AS start FROM tree WHERE NOT found
 ), total AS (
     SELECT coalesce(sum(n), 0) AS n FROM (
         SELECT sign * before AS n FROM tree
         UNION ALL
-        -- Changes before start that are not folded into the nodes.
+        -- Changes of links invited before start that are not folded into the nodes yet.
         SELECT sign * change FROM leaf CROSS JOIN LATERAL (
             SELECT sum(change) AS change FROM link_changes WHERE site_id = :site AND invited_at < start AND :STORED
         ) AS c
         UNION ALL
-        -- Links from start to the bound, counted one by one.
+        -- Links invited from start to the bound, counted one by one.
         SELECT sign * links FROM leaf CROSS JOIN LATERAL (
             SELECT count(*) AS links FROM customer_links
             WHERE site_id = :site AND invited_at >= start AND invited_at < at AND start < at AND :STORED
@@ -71,7 +76,7 @@ WITH RECURSIVE clock AS MATERIALIZED (
     ) AS p ORDER BY invited_at :ORDER, id :ORDER LIMIT :limit
 )
 SELECT clock.now, (SELECT n FROM total)::bigint AS total,
-       -- With ORDER BY, one index entry answers. EXISTS would drop the order.
+       -- ORDER BY makes the planner read one index entry. EXISTS would ignore the order.
        (SELECT true FROM customer_links
         WHERE site_id = :site AND (invited_at, id) :BEHIND (:behind_at, :behind_key) AND invited_at :SINCE
           AND :behind_at :SINCE AND :MATCHING

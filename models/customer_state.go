@@ -1,12 +1,13 @@
 package models
 
-// LinkState is the state of a customer link.
+// LinkState is the state of a customer link. The stored state may be LinkInvited past the expiry;
+// the effective state, as At defines it, is then LinkExpired.
 type LinkState string
 
 // The states of a link, as on the wire and in Postgres.
 const (
 	LinkInvited LinkState = "invited" // waiting for the customer, until expiresAt
-	LinkLinked  LinkState = "linked"  // signed up: batches may debit the customer
+	LinkLinked  LinkState = "linked"  // the customer signed up: batches may debit the customer
 	LinkExpired LinkState = "expired" // final: the sign-up did not complete in time
 	LinkRevoked LinkState = "revoked" // final: revoked by the partner or the customer
 )
@@ -14,6 +15,7 @@ const (
 // LinkStates are all states, in the order of a link's life.
 var LinkStates = []LinkState{LinkInvited, LinkLinked, LinkExpired, LinkRevoked}
 
+// linkTransitions holds the states that a link may move to from each state.
 var linkTransitions = transitions[LinkState]{
 	LinkInvited: {LinkLinked, LinkExpired, LinkRevoked},
 	LinkLinked:  {LinkRevoked},
@@ -27,15 +29,15 @@ func (s LinkState) Valid() bool {
 	return ok
 }
 
-// CanBecome reports whether a link may move from s to another state.
+// CanBecome reports whether a link may move from state s to state to.
 func (s LinkState) CanBecome(to LinkState) bool { return linkTransitions.allow(s, to) }
 
-// Active reports whether a link in this effective state makes its reference unavailable for new
-// invitations.
+// Active reports whether the effective state s is invited or linked. A reference with such a link
+// accepts no new invitation.
 func (s LinkState) Active() bool { return s == LinkInvited || s == LinkLinked }
 
-// At returns the effective state at a time: an invitation is expired from the millisecond of its
-// expiry.
+// At returns the effective state at the time now of a link with the stored state s: from expiresAt
+// on, an invitation is expired.
 func (s LinkState) At(expiresAt, now Millis) LinkState {
 	if s == LinkInvited && now >= expiresAt {
 		return LinkExpired

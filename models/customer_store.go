@@ -10,7 +10,7 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// linkColumns are the columns of customer_links l that a CustomerLink holds.
+// linkColumns are the columns of the table customer_links, as l, that a CustomerLink holds.
 const linkColumns = `l.site_id, l.id, l.customer_reference, l.state, l.invited_at, l.expires_at, l.linked_at,
     l.revoked_at, l.key_id, l.trace_id`
 
@@ -36,9 +36,10 @@ RETURNING ` + linkColumns + `,
     webhook_wanted((SELECT s.organisation_id FROM sites s WHERE s.id = :site), :site, 'customerRevoked') AS wanted`)
 )
 
-// CreateInvitation makes an invited link. If key made a link before, it returns that link as it was
-// made, and replayed is true. key may be nil. Errors: ErrCustomerReferenceActive, *FieldError on
-// expiresAt, *QuotaError, ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight.
+// CreateInvitation makes an invited link. If an earlier call with the same idempotency key made a
+// link, CreateInvitation returns that link as it was made, and replayed is true. key may be nil.
+// Errors: ErrCustomerReferenceActive; *FieldError for expiresAt; *QuotaError;
+// ErrIdempotencyKeyReused; ErrIdempotencyKeyInFlight.
 func (s *Store) CreateInvitation(
 	ctx context.Context, in NewInvitation, key *IdempotencyKey,
 ) (link CustomerLink, replayed bool, err error) {
@@ -62,6 +63,8 @@ func (s *Store) CreateInvitation(
 	return link, replayed, wrap("create invitation", err)
 }
 
+// insertLink makes an invited link. It announces the expiry of the earlier link that the new one
+// replaces, if an endpoint subscribes to that event.
 func insertLink(ctx context.Context, tx postgres.Tx, in NewInvitation) (CustomerLink, error) {
 	link := CustomerLink{SiteID: in.SiteID, CustomerReference: in.CustomerReference, State: LinkInvited, KeyID: in.KeyID,
 		TraceID: TraceIDFrom(ctx)}
@@ -91,6 +94,7 @@ func insertLink(ctx context.Context, tx postgres.Tx, in NewInvitation) (Customer
 	return link, nil
 }
 
+// whyNoLink returns the reason for which inviteSQL made no link.
 func whyNoLink(expiresAt, now Millis) error {
 	if expiresAt != 0 && (expiresAt < now.Add(MinInvitationLife) || expiresAt > now.Add(MaxInvitationLife)) {
 		return &FieldError{Field: "expiresAt", Message: "must be 5 minutes to 30 days ahead"}
@@ -98,8 +102,8 @@ func whyNoLink(expiresAt, now Millis) error {
 	return ErrCustomerReferenceActive
 }
 
-// LiveInvitation returns the newest link of the reference if it can still be accepted. Errors:
-// ErrNoLiveInvitation; ErrNotFound if the reference has no link.
+// LiveInvitation returns the newest link of a reference if that link is an invitation that can
+// still be accepted. Errors: ErrNoLiveInvitation; ErrNotFound if the reference has no link.
 func (s *Store) LiveInvitation(ctx context.Context, site SiteID, reference string) (CustomerLink, error) {
 	link, err := s.Customer(ctx, site, reference)
 	if err == nil && link.State != LinkInvited {
@@ -108,14 +112,14 @@ func (s *Store) LiveInvitation(ctx context.Context, site SiteID, reference strin
 	return link, err
 }
 
-// Customer returns the newest link of the reference, in its effective state; ErrNotFound if there
-// is none.
+// Customer returns the newest link of a reference, in its effective state. ErrNotFound: the
+// reference has no link.
 func (s *Store) Customer(ctx context.Context, site SiteID, reference string) (link CustomerLink, err error) {
 	link, err = newestLink(ctx, s.pg, site, reference)
 	return link, wrap("customer", err)
 }
 
-// RevokeCustomer revokes the newest link of the reference if it is invited or linked. A revoked
+// RevokeCustomer revokes the newest link of a reference if the link is invited or linked. A revoked
 // link stays unchanged. Errors: ErrLinkExpired; ErrNotFound if the reference has no link.
 func (s *Store) RevokeCustomer(ctx context.Context, site SiteID, reference string) (link CustomerLink, err error) {
 	act := actFrom(ctx).about(SubjectCustomerLink, "").in(OrganisationID{}, site)
@@ -131,7 +135,8 @@ func (s *Store) RevokeCustomer(ctx context.Context, site SiteID, reference strin
 	return link, wrap("revoke customer", err)
 }
 
-// RevokeLink revokes one link, as RevokeCustomer does; ErrNotFound if no Site has such a link.
+// RevokeLink revokes one link of any Site, as RevokeCustomer does. Errors: ErrLinkExpired;
+// ErrNotFound.
 func (s *Store) RevokeLink(ctx context.Context, id LinkID) (link CustomerLink, err error) {
 	act := actFrom(ctx).about(SubjectCustomerLink, id.String())
 	err = s.act(ctx, func(tx postgres.Tx) error {
@@ -146,12 +151,12 @@ func (s *Store) RevokeLink(ctx context.Context, id LinkID) (link CustomerLink, e
 	return link, wrap("revoke link", err)
 }
 
-// revokeLink decides by one conditional update. If it changes no row, the row's state explains why.
-// errUnchanged: the link is revoked already.
+// revokeLink revokes a link by one conditional update. If the update changes no row, the link's
+// state tells the reason. errUnchanged: the link is revoked already.
 func revokeLink(ctx context.Context, tx postgres.Tx, site SiteID, id LinkID) (CustomerLink, error) {
 	var row struct {
 		CustomerLink
-		Wanted bool // the endpoint subscribes to the event
+		Wanted bool // an endpoint subscribes to the event of the revocation
 	}
 	err := tx.Get(ctx, revokeLinkSQL, postgres.Args{"site": site, "id": id}, &row)
 	if err == nil && row.Wanted {
@@ -170,8 +175,9 @@ func revokeLink(ctx context.Context, tx postgres.Tx, site SiteID, id LinkID) (Cu
 	return link, err
 }
 
-// ExpireInvitations records the expiry of at most limit overdue invitations, with the events that
-// their endpoints subscribe to. It returns the number of invitations. It skips locked rows.
+// ExpireInvitations marks at most limit invitations that are past their expiry as expired, and
+// returns their number. It creates the webhook events that endpoints subscribe to. It skips locked
+// links.
 func (s *Store) ExpireInvitations(ctx context.Context, limit int) (n int, err error) {
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		var rows []struct {
@@ -197,20 +203,24 @@ func (s *Store) ExpireInvitations(ctx context.Context, limit int) (n int, err er
 	return n, nil
 }
 
+// newestLink reads the newest link of a reference in its effective state.
 func newestLink(ctx context.Context, on postgres.Session, site SiteID, reference string) (CustomerLink, error) {
 	return effectiveLink(ctx, on, newestLinkSQL, postgres.Args{"site": site, "reference": reference})
 }
 
+// linkByID reads a link of a Site in its effective state.
 func linkByID(ctx context.Context, tx postgres.Tx, site SiteID, id LinkID) (CustomerLink, error) {
 	return effectiveLink(ctx, tx, linkByIDSQL, postgres.Args{"site": site, "id": id})
 }
 
+// siteOfLink returns the Site of a link.
 func siteOfLink(ctx context.Context, tx postgres.Tx, id LinkID) (site SiteID, err error) {
 	err = tx.Get(ctx, siteOfLinkSQL, postgres.Args{"id": id}, &site)
 	return site, notFound(err, "link")
 }
 
-// effectiveLink reads a link in its effective state.
+// effectiveLink reads the link that a statement selects, in its effective state. ErrNotFound: there
+// is none.
 func effectiveLink(
 	ctx context.Context, on postgres.Session, statement postgres.Statement, args postgres.Args,
 ) (CustomerLink, error) {

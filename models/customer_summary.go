@@ -4,12 +4,12 @@ package models
 type CustomerSummary struct {
 	CustomerReference string    `json:"customerReference"`
 	State             LinkState `json:"state"`
-	InvitedAt         Millis    `json:"invitedAt"`
+	InvitedAt         Millis    `json:"invitedAt"`           // service time
 	ExpiresAt         Millis    `json:"expiresAt,omitempty"` // only while invited
 	LinkedAt          Millis    `json:"linkedAt,omitempty"`  // only while linked
 }
 
-// Summary returns the link as partners see it. It shows State as it is, effective or not. See
+// Summary returns the link as partners see it. It takes State for the effective state; see
 // LinkState.At.
 func (l *CustomerLink) Summary() CustomerSummary {
 	s := CustomerSummary{CustomerReference: l.CustomerReference, State: l.State, InvitedAt: l.InvitedAt}

@@ -6,8 +6,9 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// ProveTotal counts the links that match a query one by one, and reads the total that a page would
-// show, from one snapshot. It is for audits and tests: it reads every link of the state or range.
+// ProveTotal compares two totals of the links that match a query, both from one snapshot: total is
+// what a page of ListLinks shows, and counted is a count of the links one by one. It is for tests
+// and measurements: it reads every link of the state or range.
 func (s *Store) ProveTotal(ctx context.Context, q LinkQuery) (total, counted int64, err error) {
 	err = s.pg.InSnapshot(ctx, func(tx postgres.Tx) error {
 		page, err := listLinks(ctx, tx, &q)
@@ -23,8 +24,8 @@ func (s *Store) ProveTotal(ctx context.Context, q LinkQuery) (total, counted int
 	return total, counted, wrap("prove a total", err)
 }
 
-// countLinksSQL counts the links of an effective state at the time :now. Every statement has the
-// argument :now, needed or not.
+// countLinksSQL holds, for each effective state, the statement that counts its links at the time
+// :now. Statements that need no time still name :now, so that all have the same arguments.
 var countLinksSQL = map[LinkState]postgres.Statement{
 	"":          countLinks(`:now::bigint IS NOT NULL`),
 	LinkInvited: countLinks(`state = 'invited' AND expires_at > :now`),
@@ -33,6 +34,8 @@ var countLinksSQL = map[LinkState]postgres.Statement{
 	LinkRevoked: countLinks(`state = 'revoked' AND :now::bigint IS NOT NULL`),
 }
 
+// countLinks returns the statement that counts the links of a Site that meet a condition, by time
+// of invitation.
 func countLinks(condition string) postgres.Statement {
 	return postgres.SQL(`SELECT count(*) FROM customer_links
 WHERE site_id = :site AND invited_at BETWEEN :from AND :to AND ` + condition)
