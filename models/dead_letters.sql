@@ -1,8 +1,9 @@
--- Lists the organisations with webhook events that failed, that had no endpoint, or that are
--- parked.
+-- Store.DeadLetters lists organisations with webhook events that were not delivered, those with the
+-- most failed events first. Each row has three counts: events whose attempts failed (failed),
+-- events without an endpoint (undelivered), and events that wait for their endpoint (parked).
 --
---   :limit  how many organisations
---   :most   the number at which counting stops
+--   :limit  the maximum number of organisations
+--   :most   the number at which each count stops
 SELECT o.id AS organisation_id, o.name AS organisation, n.failed, n.undelivered, n.parked
 FROM organisations o CROSS JOIN LATERAL (
     SELECT

@@ -1,10 +1,11 @@
--- Binds claimed rows without a link to the active links of their references, and returns the bound
--- rows with their accounts.
+-- Store.ClaimChunk binds claimed rows without a customer link to the active links of their
+-- references. The statement returns the bound rows with their accounts.
 --
---   :site, :batch, :rows   the rows, by their indexes
---   :lease                 their lease token
+--   :site, :batch   the ids of the Site and the batch
+--   :rows           the indexes of the rows
+--   :lease          the lease token of the rows
 WITH found AS MATERIALIZED (
-    -- A look-up for each row; a reference has at most one active link.
+    -- One look-up for each row, since a reference has at most one active link.
     SELECT r.row_index, l.id, l.state, l.party
     FROM batch_rows r CROSS JOIN LATERAL (
         SELECT x.id, x.state, x.party FROM customer_links x
@@ -19,7 +20,7 @@ WITH found AS MATERIALIZED (
       AND r.link_id IS NULL
     RETURNING r.row_index, f.id, f.state, f.party
 )
--- The constants complete the columns of an eligibility; the caller reads only the account.
+-- The constants complete the columns of an Eligibility. The caller uses only the account.
 SELECT row_index, 'attempt' AS phase, false AS cancelled, false AS paused, id AS link_id, state = 'linked' AS linked,
        party
 FROM bound

@@ -1,13 +1,16 @@
--- Claims the due and unleased rows in one part of a task's chunk. Before the deadline, these are
--- the pending rows and the rows in progress, which are in doubt. After it, these are the
--- unconfirmed rows in doubt.
+-- Store.ClaimChunk claims the due rows in one part of a task's chunk, except for rows under a
+-- lease. Before the deadline, these are the pending rows, and the rows in progress, which are in
+-- doubt. After it, these are the unconfirmed rows in doubt.
 --
--- The time for attempts ends LastAttemptBefore ahead of the deadline. After it, a pending row with
--- an earlier debit call is in doubt as well: only the rail can close it. While the organisation's
--- debits are paused, pending rows wait for the end of the time for attempts, unless their batch is
--- cancelled.
+-- The time for attempts ends LastAttemptBefore ahead of the deadline. From then on, a pending row
+-- with an earlier debit call is in doubt as well: only the rail can close it. While the
+-- organisation's debits are paused, pending rows wait for the end of the time for attempts, unless
+-- their batch is cancelled.
 --
---   :task, :lease        the task and the lease token
+-- The one result row has the chunk, and one array for each column of the claimed rows. There is no
+-- row if the task or its batch is gone.
+--
+--   :task, :lease        the task's id and the lease token
 --   :part_first          first row of the part, counted from 0 within the chunk
 --   :part_rows           number of rows of the part
 --   :row_lease, :queued_lease, :last_attempt_before, :rail_memory
@@ -16,7 +19,7 @@ WITH present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now, statement_timestamp() AS server_now
     FROM current_epoch(:rail_memory) e
 ), chunk AS MATERIALIZED (
-    -- earlier_epoch: the batch began in an earlier epoch, and later commits of it may be lost
+    -- earlier_epoch: the batch began in an earlier epoch, so that later commits of it may be lost.
     SELECT o.id AS task, b.site_id, b.id, b.organisation_id, b.trace_id, b.currency, b.batch_reference, b.generation,
            batch_cancelled(b.cancelled_at, b.epoch, present.cancelled_before) AS cancelled, b.submitted_at,
            b.epoch < present.epoch AS earlier_epoch, b.epoch = present.epoch AND present.certain AS certain,
@@ -66,7 +69,8 @@ WITH present AS MATERIALIZED (
       AND o.redispatch_after NOT BETWEEN c.server_now + :row_lease * interval '1 ms'
           AND c.server_now + :queued_lease * interval '1 ms'
 )
--- Counts the chunk's open rows for its first part, unless the claim has taken the whole chunk.
+-- open is the number of the chunk's open rows, for the first part only. It is not counted if the
+-- claim has taken the whole chunk.
 SELECT c.task, c.site_id, c.organisation_id, c.id AS batch_id, c.trace_id, c.currency, c.batch_reference,
        c.generation, c.phase, c.cancelled, c.paused, c.certain, c.epoch, c.now AS claimed_at,
        CASE WHEN :part_first > 0 THEN 0 WHEN r.n = c.last_row - c.first_row + 1 THEN r.n ELSE (

@@ -1,12 +1,16 @@
--- Settles the open rows of an overdue batch, which the caller has locked. Pending rows without a
--- debit call end as timedOut, or as cancelled in a cancelled batch, unless a loss of the database
--- puts them in doubt. All other rows are unconfirmed until the rail reports their outcome.
+-- Store.CloseOverdueBatch settles the open rows of a batch past its deadline, as do readers that
+-- find such a batch. The caller has locked the batch. No row is returned.
 --
---   :site, :batch   the batch
+-- Pending rows without a debit call end as timedOut, or as cancelled in a cancelled batch, unless a
+-- loss of the database puts them in doubt. All other open rows end as unconfirmed, and their tasks
+-- go on to ask the rail.
+--
+--   :site, :batch   the ids of the Site and the batch
 --   :rail_memory    RailMemory in milliseconds
 WITH present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e
 ), b AS MATERIALIZED (
+    -- certain: the database cannot have lost commits of the batch.
     SELECT b.*, b.epoch = present.epoch AND present.certain AS certain, present.now
     FROM batches b, present WHERE b.site_id = :site AND b.id = :batch
 ), r AS (

@@ -1,11 +1,15 @@
--- Picks one batch whose time for attempts is over, closes its rows that never had a debit call, and
--- returns their number. Nothing was debited, so the rail is not asked. Rows with a debit call, and
--- rows in doubt after a loss of the database, are left to their tasks.
+-- Store.CloseUnsentRows picks an open batch after the end of its time for attempts, closes its rows
+-- that never had a debit call, and returns their number. Nothing was debited, so the rail is not
+-- asked. Rows with a debit call, and rows in doubt after a loss of the database, are left to their
+-- tasks. There is no result row if there is no such batch.
 --
---   :last_attempt_before, :rail_memory   LastAttemptBefore and RailMemory, in milliseconds
+--   :last_attempt_before   LastAttemptBefore in milliseconds: the time for attempts ends so long
+--                          before the deadline
+--   :rail_memory           RailMemory in milliseconds
 WITH present AS MATERIALIZED (
     SELECT * FROM current_epoch(:rail_memory)
 ), b AS MATERIALIZED (
+    -- certain: the database cannot have lost commits of the batch.
     SELECT b.*, b.epoch = (SELECT epoch FROM present) AND (SELECT certain FROM present) AS certain,
         (SELECT now FROM service_now) AS now
     FROM batches b

@@ -1,8 +1,10 @@
--- Corrects an unconfirmed row as an operator has decided. No row: there is no such unconfirmed row.
+-- Store.DecideRow corrects an unconfirmed row as an operator has decided, and posts the ledger
+-- entry of a debit. It returns the corrected outcome. There is no result row if the row is not
+-- unconfirmed, or has been corrected already.
 --
---   :site, :batch_reference, :row_reference   the row
---   :key                                      its rail key
---   :debited                                  whether it was debited
+--   :site, :batch_reference, :row_reference   the row, with the id of its Site
+--   :key                                      the row's rail key
+--   :debited                                  whether the customer was debited
 WITH b AS MATERIALIZED (
     SELECT b.site_id, b.id, b.organisation_id, b.batch_reference, b.currency, b.trace_id,
         b.cancelled_at IS NOT NULL AS cancelled, (SELECT now FROM service_now) AS now

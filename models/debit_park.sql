@@ -1,12 +1,16 @@
--- Ends a run of a task that may have left rows open. The task becomes due with the first open row
--- or, while all are leased, when the first lease ends. A row without a time of its next attempt is
--- due since the task was. While the organisation's debits are paused, pending rows are due at the
--- end of the time for attempts; ResumeDebits makes their tasks due earlier.
+-- Store.ParkChunk ends a run of a task that may have left rows open. An open row is unsettled, or
+-- settled and still in doubt. No row is returned.
 --
--- The task ends if no row is open. It also ends after ConfirmWithin without the rail's answer: the
--- rows then stay unconfirmed, and their batch's alert stays open.
+-- The task becomes due when the first open row is due or, if all are leased, when the first lease
+-- ends. A row without a next_attempt_at has been due for as long as the task. While the
+-- organisation's debits are paused, pending rows are due at the end of the time for attempts. The
+-- end of the pause makes their tasks due earlier.
 --
---   :task                 the task
+-- The task is done if no row is open. It is also given up if the rail has told no outcome until
+-- ConfirmWithin after the deadline: the rows then stay unconfirmed, and the batch's alert stays
+-- open.
+--
+--   :task                 the task's id
 --   :last_attempt_before, :confirm_within
 --                         LastAttemptBefore and ConfirmWithin, in milliseconds
 --   :held_retry, :sweep_delay
@@ -20,8 +24,8 @@ WITH t AS MATERIALIZED (
         JOIN batches b ON b.site_id = o.site_id AND b.id = o.subject_id
     WHERE o.id = :task
 ), pause AS MATERIALIZED (
-    -- Locks the pause until this statement commits. A resumption deletes the pause only afterwards,
-    -- and so finds the postponed task.
+    -- Locks the pause until this statement commits. A resumption can delete the pause only
+    -- afterwards, and so finds the postponed task.
     SELECT d.organisation_id FROM debit_pauses d WHERE d.organisation_id = (SELECT organisation_id FROM t)
     FOR KEY SHARE
 ), open AS MATERIALIZED (

@@ -1,11 +1,15 @@
--- Records a worker's results for rows of a batch. A success counts with any lease or none: it
--- settles an open row, and corrects a row that was settled otherwise. Every other result counts
--- only under the lease. A result that does not follow from the rail's answer counts only in the
--- epoch of its claim. Counters, ledger and alerts derive from the returned rows. The task is done
--- if those rows were the last open ones. If the epoch has changed, the database may have lost rows
--- that the worker closed earlier: the task then stays until ParkChunk finds no open row.
+-- Store.FinishRows records a worker's results for rows of a batch. The one result row has, as
+-- arrays, the indexes and outcomes of the rows that were closed, and whether each was corrected.
 --
---   :site, :batch, :task, :lease   the batch, its task and the lease token
+-- A success counts with any lease or none: it settles an open row, and corrects a row that was
+-- settled otherwise. Every other result counts only under the lease. A result that does not follow
+-- from the rail's answer counts only in the epoch of its claim.
+--
+-- Counters, ledger and alerts derive from the updated rows. The task is done if these rows were the
+-- last open ones. If the epoch has changed, the database may have lost rows that the worker closed
+-- earlier: the task then stays until ParkChunk finds no open row.
+--
+--   :site, :batch, :task, :lease   ids of the Site, the batch and its task, and the lease token
 --   :epoch, :claimed_at            epoch and service time of the claim
 --   :remaining                     how many rows must close here for the task to be done
 --   :rail_memory                   RailMemory in milliseconds
@@ -17,7 +21,7 @@
 --   :retry_after                   delay until the next attempt, in milliseconds
 --   :calls                         correction of the count of debit calls
 --   :answered                      the rail answered a call
---   :confirming                    the row was settled when it was claimed
+--   :confirming                    the row was already settled, as unconfirmed, at the claim
 --   :alerts                        kind of alert, or ''
 --   :keys                          rail key
 WITH present AS MATERIALIZED (
@@ -90,7 +94,7 @@ WITH present AS MATERIALIZED (
            r.link_id
     FROM r, b WHERE r.outcome = 'succeeded'
 ), reported AS MATERIALIZED (
-    -- Functions handle the rare cases. The trigger batches_settle announces a batch that settles.
+    -- Functions handle these rare cases. The trigger batches_settle announces a batch that settles.
     SELECT count(CASE WHEN r.corrected
                       THEN announce_correction(b.organisation_id, b.site_id, b.id, r.row_index, b.trace_id) END),
            count(raise_alert(CASE WHEN r.corrected THEN 'lateTruth' ELSE r.alert END,

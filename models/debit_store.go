@@ -12,8 +12,8 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// eligibilityColumns are the columns of an eligibility: of the batch b, its row r and the row's
-// link l.
+// eligibilityColumns are the columns that decide an Eligibility: of the batch b, its row r and the
+// row's link l.
 const eligibilityColumns = `r.row_index,
        debit_phase(now.ms, b.settle_by, :last_attempt_before) AS phase,
        batch_cancelled(b.cancelled_at, b.epoch, (SELECT cancelled_before FROM database_epoch)) AS cancelled,
@@ -80,15 +80,15 @@ WHERE site_id = :site AND id = :batch AND settled_at IS NULL AND settle_by <= sv
 const (
 	// heldRetry is the delay before a task looks again at work that is held after a restore.
 	heldRetry = 15 * time.Second
-	// sweepDelay is the delay of the task of a row past its deadline, which the sweep settles
-	// first.
+	// sweepDelay is the delay of a task with an unsettled row past its deadline. Meanwhile the
+	// sweep settles the row.
 	sweepDelay = time.Second
 )
 
 // ClaimChunk claims the due rows in one part of a task's chunk under the lease token, for RowLease.
-// It returns no rows if other workers hold them or none is due. While debits may begin, it binds a
-// row without a link to the active link of its reference. ErrNotFound: the task or its batch is
-// gone, and nothing is left to do.
+// The Chunk has no rows if none is due, or if other workers hold them. While debits may begin,
+// ClaimChunk binds each claimed row without a link to the active link of its reference.
+// ErrNotFound: the task or its batch is gone, and nothing is left to do.
 func (s *Store) ClaimChunk(ctx context.Context, task TaskID, lease LeaseToken, part Part) (Chunk, error) {
 	args, err := claimChunkSQL.Bind(postgres.Args{
 		"task": task, "lease": lease, "part_first": part.First, "part_rows": part.Rows,
@@ -183,7 +183,7 @@ func (s *Store) chunkOf(r *claimedRow) (Chunk, error) {
 	return c, nil
 }
 
-// account returns the account of a link.
+// account returns the account of a link. sealed is the link's customer and agreement.
 func (s *Store) account(link LinkID, linked bool, sealed []byte) (DebitAccount, error) {
 	party, unreadable, err := readParty(s, sealed, link)
 	return DebitAccount{
@@ -191,8 +191,8 @@ func (s *Store) account(link LinkID, linked bool, sealed []byte) (DebitAccount, 
 	}, err
 }
 
-// bindRows binds each claimed row without a link to the active link of its reference. The binding
-// is final.
+// bindRows binds each claimed row without a link to the active link of its reference, if there is
+// one. The binding is final.
 func (s *Store) bindRows(ctx context.Context, c *Chunk) error {
 	var unbound []int
 	for _, r := range c.Rows {
@@ -214,9 +214,9 @@ func (s *Store) bindRows(ctx context.Context, c *Chunk) error {
 	return err
 }
 
-// HoldRows renews the lease of claimed rows and their task for RowLease, and reads the rows'
-// eligibility again. The answer leaves out rows that are settled, no longer leased by the caller,
-// or held after a restore: the caller must stop work on them.
+// HoldRows renews the leases of claimed rows and their task for RowLease, and reads the rows'
+// eligibility again, by row index. The answer leaves out rows with a final outcome, rows that the
+// caller no longer leases, and rows held after a restore: the caller must stop work on them.
 func (s *Store) HoldRows(ctx context.Context, c Chunk, rows []int) (map[int]Eligibility, error) {
 	held, err := s.eligibilities(ctx, holdRowsSQL, postgres.Args{
 		"site": c.SiteID, "batch": c.BatchID, "lease": c.Lease, "rows": rows, "task": c.Task,
@@ -225,9 +225,9 @@ func (s *Store) HoldRows(ctx context.Context, c Chunk, rows []int) (map[int]Elig
 	return held, wrap("hold rows", err)
 }
 
-// CheckRows reads again the eligibility of claimed rows whose lease lasts for more than half a
-// RowLease. Rows missing in the answer need HoldRows. CheckRows writes nothing, so it waits for no
-// disk.
+// CheckRows reads the eligibility of claimed rows again, by row index. The answer has only rows
+// whose lease lasts for more than half a RowLease; the others need HoldRows. CheckRows writes
+// nothing, so it waits for no disk.
 func (s *Store) CheckRows(ctx context.Context, c Chunk, rows []int) (map[int]Eligibility, error) {
 	held, err := s.eligibilities(ctx, checkRowsSQL, postgres.Args{
 		"site": c.SiteID, "batch": c.BatchID, "lease": c.Lease, "rows": rows,
@@ -236,6 +236,7 @@ func (s *Store) CheckRows(ctx context.Context, c Chunk, rows []int) (map[int]Eli
 	return held, wrap("check rows", err)
 }
 
+// eligibilities runs a statement whose rows are eligibilities, and returns them by row index.
 func (s *Store) eligibilities(
 	ctx context.Context, statement postgres.Statement, args postgres.Args,
 ) (map[int]Eligibility, error) {
@@ -260,11 +261,12 @@ func (s *Store) eligibilities(
 	return byIndex, err
 }
 
-// FinishRows records results of claimed rows in one statement. remaining is the number of the
-// chunk's open rows: if FinishRows closes that many, it also ends the task. It ignores rows that
-// the worker no longer holds, except for successes, which it never drops. If the database's epoch
-// has changed since the claim, it drops results without FromRail. It returns the rows that it
-// settled or corrected.
+// FinishRows records results of claimed rows in one statement, and returns the rows that it settled
+// or corrected. remaining is the number of the chunk's open rows: if FinishRows closes that many,
+// the task is done.
+//
+// FinishRows ignores a result if the worker no longer holds the row, or if the database's epoch has
+// changed since the claim and FromRail is not set. It ignores no success from the rail.
 func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, remaining int) ([]SettledRow, error) {
 	if len(results) == 0 {
 		return nil, nil
@@ -289,7 +291,7 @@ func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, re
 	return closed.settled(), wrap("finish rows", err)
 }
 
-// resultColumns are results ordered by row, one array a column.
+// resultColumns are the fields of results, one array a field, ordered by row.
 type resultColumns struct {
 	index, calls                            []int32
 	outcome, alert, key                     []string
@@ -326,8 +328,9 @@ func (r *closedRows) settled() []SettledRow {
 	return settled
 }
 
-// ParkChunk ends a task's run with open rows left. The task becomes due with the first of them, or
-// when the first lease of another worker would end. Without open rows, the task is done.
+// ParkChunk ends a run of a task that may have left rows of its chunk open. The task becomes due
+// when the first open row is due or, if other workers hold them all, when the first lease ends. If
+// no row is open, the task is done.
 func (s *Store) ParkChunk(ctx context.Context, task TaskID) error {
 	_, err := s.pg.Run(ctx, parkChunkSQL, postgres.Args{
 		"task": task, "last_attempt_before": LastAttemptBefore.Milliseconds(),
@@ -337,8 +340,9 @@ func (s *Store) ParkChunk(ctx context.Context, task TaskID) error {
 	return wrap("park chunk", err)
 }
 
-// CloseUnsentRows closes the rows without a debit call of one batch whose time for attempts is
-// over, and returns their number. It does not ask the rail. ErrNotFound: there is no such batch.
+// CloseUnsentRows picks one open batch whose time for attempts is over, closes its rows that never
+// had a debit call, and returns their number. It does not ask the rail. ErrNotFound: there is no
+// such batch.
 func (s *Store) CloseUnsentRows(ctx context.Context) (n int, err error) {
 	err = s.pg.Get(ctx, closeUnsentSQL, postgres.Args{
 		"last_attempt_before": LastAttemptBefore.Milliseconds(), "rail_memory": RailMemory.Milliseconds(),
@@ -356,8 +360,8 @@ func (s *Store) CloseOverdueBatch(ctx context.Context) (BatchID, error) {
 	return id, wrap("close overdue batch", err)
 }
 
-// closeIfOverdue closes a batch as CloseOverdueBatch does if it is past its deadline, so that no
-// reader sees it open past its deadline, even before a sweep.
+// closeIfOverdue closes a batch as CloseOverdueBatch does, if the batch is past its deadline.
+// Readers call it, so that they show no batch as open past its deadline, even before a sweep.
 func (s *Store) closeIfOverdue(ctx context.Context, site SiteID, batch BatchID) error {
 	_, err := s.closeOverdue(ctx, lockOverdueBatchSQL, postgres.Args{"site": site, "batch": batch})
 	if errors.Is(err, ErrNotFound) {
@@ -366,7 +370,8 @@ func (s *Store) closeIfOverdue(ctx context.Context, site SiteID, batch BatchID) 
 	return err
 }
 
-// closeOverdue closes the batch that the statement lock finds and locks.
+// closeOverdue closes the batch that the statement lock finds and locks. ErrNotFound: it finds
+// none.
 func (s *Store) closeOverdue(ctx context.Context, lock postgres.Statement, args postgres.Args) (BatchID, error) {
 	var id BatchID
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {

@@ -15,10 +15,12 @@ var (
 	debitDecideText string
 	decideRowSQL    = postgres.SQL(debitDecideText)
 
+	// generationSQL reads the generation of a batch that has the row.
 	generationSQL = postgres.SQL(`
 SELECT b.generation
 FROM batches b JOIN batch_rows r ON r.site_id = b.site_id AND r.batch_id = b.id AND r.row_reference = :row_reference
 WHERE b.site_id = :site AND b.batch_reference = :batch_reference`)
+	// leasePaymentSQL leases a pending payment, so that no worker acts on it meanwhile.
 	leasePaymentSQL = postgres.SQL(`
 UPDATE payment_intents p SET lease_token = :lease, in_doubt = true,
     lease_until = statement_timestamp() + :row_lease * interval '1 ms'
@@ -27,12 +29,12 @@ RETURNING p.site_id, p.organisation_id, p.closing_as, p.amount, coalesce(p.amoun
 	intentExistsSQL = postgres.SQL(`SELECT EXISTS (SELECT FROM payment_intents WHERE id = :intent)`)
 )
 
-// ErrNoDecisionNeeded says that a row or payment has an outcome, or that a worker is asking the
-// rail for it.
+// ErrNoDecisionNeeded says that a row is not unconfirmed, that a payment is not pending, or that a
+// worker is asking the rail about the payment.
 var ErrNoDecisionNeeded = errors.New("models: no decision is needed")
 
 // RowRailKey returns the rail key of a row. ErrNotFound: the Site has no such batch, or the batch
-// no such row.
+// has no such row.
 func (s *Store) RowRailKey(ctx context.Context, site SiteID, batchReference, rowReference string) (string, error) {
 	var generation int
 	err := s.pg.Get(ctx, generationSQL, postgres.Args{
@@ -44,9 +46,9 @@ func (s *Store) RowRailKey(ctx context.Context, site SiteID, batchReference, row
 	return NewBatchKey(site, batchReference, generation).Row(rowReference), nil
 }
 
-// DecideRow corrects an unconfirmed row by an operator's decision, posts the ledger entry of a
-// debit, and closes the row's alert. Errors: ErrNotFound; ErrNoDecisionNeeded if the row is not
-// unconfirmed, or already corrected.
+// DecideRow corrects an unconfirmed row by an operator's decision, and returns its corrected
+// outcome. It posts the ledger entry of a debit, and closes the row's alerts. Errors: ErrNotFound;
+// ErrNoDecisionNeeded if the row is not unconfirmed, or has been corrected already.
 func (s *Store) DecideRow(
 	ctx context.Context, site SiteID, batchReference, rowReference string, decision DebitDecision,
 ) (RowOutcome, error) {
@@ -74,10 +76,10 @@ func (s *Store) DecideRow(
 	return outcome, wrap("decide row", err)
 }
 
-// DecidePayment ends a pending payment by an operator's decision, with its event and, for a debit,
-// its ledger entry. It returns the task that notifies the partner (zero: none). Errors:
+// DecidePayment ends a pending payment by an operator's decision. It returns the final status, and
+// the task that notifies the partner (zero: none). A debit gets its ledger entry. Errors:
 // ErrNotFound; ErrNoDecisionNeeded if the payment intent is not pending, or a worker is asking the
-// rail.
+// rail about it.
 func (s *Store) DecidePayment(
 	ctx context.Context, id PaymentIntentID, decision DebitDecision,
 ) (TransactionStatus, TaskID, error) {

@@ -23,8 +23,8 @@ UPDATE database_epoch SET epoch = epoch + 1, began_at = svc_now(), held_before =
 UPDATE database_epoch SET cancelled_before = held_before, held_before = 0 WHERE held_before > 0`)
 )
 
-// Epoch returns the database's epoch. It begins a new one if the server or its timeline is not the
-// recorded one.
+// Epoch returns the database's current epoch. If the server, or its timeline, differs from the
+// recorded one, Epoch begins a new epoch first.
 func (s *Store) Epoch(ctx context.Context) (Epoch, error) {
 	var e Epoch
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) (err error) {
@@ -34,15 +34,17 @@ func (s *Store) Epoch(ctx context.Context) (Epoch, error) {
 	return e, wrap("epoch", err)
 }
 
+// readEpoch does what Store.Epoch does, inside a database transaction.
 func readEpoch(ctx context.Context, tx postgres.Tx) (Epoch, error) {
 	var e Epoch
 	err := tx.Get(ctx, epochSQL, postgres.Args{"rail_memory": RailMemory.Milliseconds()}, &e)
 	return e, err
 }
 
-// BeginEpoch begins an epoch after a restore from a dump or a storage snapshot. The server cannot
-// detect such a restore. Commits may have been lost, cancellations and revocations among them. Work
-// of earlier epochs is held until ResumeRestored or CancelRestored.
+// BeginEpoch begins an epoch for an operator who has restored the database. Not every restore can
+// be detected, such as that of a storage snapshot. Commits may have been lost, also of
+// cancellations and revocations. The unfinished work of earlier epochs is held until ResumeRestored
+// or CancelRestored.
 func (s *Store) BeginEpoch(ctx context.Context) (Epoch, error) {
 	var e Epoch
 	actFrom(ctx).about(SubjectDatabase, "").with("decision", "hold")
@@ -59,18 +61,20 @@ func (s *Store) BeginEpoch(ctx context.Context) (Epoch, error) {
 	return e, wrap("begin epoch", err)
 }
 
-// ResumeRestored releases held work. Workers look each row and payment up on the rail, and debit
-// those whose key the rail has never seen. ErrNothingHeld: no work is held.
+// ResumeRestored releases the held work. Workers look each row and payment up on the rail, and make
+// the debits that the rail has never seen. ErrNothingHeld: no work is held.
 func (s *Store) ResumeRestored(ctx context.Context) (Epoch, error) {
 	return s.decideRestored(ctx, "resume", resumeRestoredSQL)
 }
 
-// CancelRestored releases held work for cancellation. Workers cancel each row and payment on the
-// rail, which debits no more of them. Debits before the loss stay. ErrNothingHeld: no work is held.
+// CancelRestored releases the held work for cancellation. Workers cancel each row and payment on
+// the rail, so that none is debited from then on. Debits that the rail has already made stay.
+// ErrNothingHeld: no work is held.
 func (s *Store) CancelRestored(ctx context.Context) (Epoch, error) {
 	return s.decideRestored(ctx, "cancel", cancelRestoredSQL)
 }
 
+// decideRestored runs the statement of an operator's decision about held work.
 func (s *Store) decideRestored(ctx context.Context, decision string, update postgres.Statement) (Epoch, error) {
 	var e Epoch
 	actFrom(ctx).about(SubjectDatabase, "").with("decision", decision)

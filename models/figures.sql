@@ -1,11 +1,18 @@
--- Reads an operator's key figures from the beginnings of indexes, so that backlogs and open alerts
--- do not slow it down.
+-- Store.Figures reads an operator's key figures. The one result row has
 --
---   :most           the number at which counting stops
---   :settle_within  the time from a batch's submission to its deadline, in milliseconds
+--   oldest_open_batch  the age, in milliseconds, of the open batch with the earliest deadline; 0 if
+--                      no batch is open
+--   parked_endpoints   the number of webhook endpoints with parked events
+--   parked_events      the number of parked webhook events
+--   open_alerts        the number of open alerts of each kind, in the order of :kinds
+--
+-- The statement reads only the beginnings of indexes, so that backlogs do not slow it down.
+--
+--   :most           the number at which each count stops
+--   :settle_within  SettleWithin, from a batch's submission to its deadline, in milliseconds
 --   :kinds          the kinds of alerts
 WITH RECURSIVE parked (n, organisation_id, endpoint_site_id) AS (
-    -- The endpoints with parked events: each step goes from one endpoint to the next.
+    -- The endpoints with parked events. Each step of the recursion finds the next endpoint.
     (SELECT 1, w.organisation_id, w.endpoint_site_id FROM webhook_slots w WHERE w.until IS NULL ORDER BY 2, 3 LIMIT 1)
     UNION ALL
     SELECT p.n + 1, next.* FROM parked p CROSS JOIN LATERAL (

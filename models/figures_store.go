@@ -7,19 +7,20 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// MostCounted is the number at which Figures and Health stop counting.
+// MostCounted is the number at which the counts for operators stop, so that they cost little.
 const MostCounted = 1000
 
-// Figures are an operator's key figures of the whole state.
+// Figures are the key figures about the whole state of the service, for operators.
 type Figures struct {
 	// OldestOpenBatch is the age of the open batch with the earliest deadline; 0 if none is open.
 	OldestOpenBatch Age
 	// ParkedEndpoints is the number of webhook endpoints with parked events, at most MostCounted.
 	ParkedEndpoints int
-	// ParkedEvents is the number of parked events, at most MostCounted.
+	// ParkedEvents is the number of webhook events that wait for their endpoint, at most
+	// MostCounted.
 	ParkedEvents int
-	// OpenAlerts are the numbers of open alerts by kind, at most MostCounted each. Every kind has
-	// an entry.
+	// OpenAlerts is the number of open alerts of each kind in AlertKinds, at most MostCounted each.
+	// A kind without open alerts has the entry 0.
 	OpenAlerts map[string]int
 }
 
@@ -29,7 +30,8 @@ var (
 	figuresSQL  = postgres.SQL(figuresText)
 )
 
-// Figures reads the figures. Its cost does not grow with the numbers counted.
+// Figures reads the key figures. Its cost does not grow with backlogs, since each count stops at
+// MostCounted.
 func (s *Store) Figures(ctx context.Context) (Figures, error) {
 	var row struct {
 		OldestOpenBatch               Age

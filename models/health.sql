@@ -1,17 +1,19 @@
--- Reads the health of the server and of webhook endpoints. The statistics of other roles' sessions
--- and of standbys need the role pg_read_all_stats; without it they are left out.
+-- Store.Health reads the health of the database server and of webhook endpoints. The one result row
+-- has the fields of models.Health: ages in milliseconds, replication_lag in bytes. The role needs
+-- the rights of pg_read_all_stats. Without them, the transactions of other roles are left out, and
+-- replication_lag is -1 if there is a standby.
 --
 --   :most      the number at which counting stops
---   :failures  the failures in a row from which an endpoint counts as failing
+--   :failures  the number of consecutive failures from which an endpoint counts as failing
 SELECT
     (SELECT count(*) FROM (
         SELECT FROM webhook_endpoints WHERE failures >= :failures AND disabled_at IS NULL LIMIT :most) few)
         AS failing_endpoints,
-    -- A recurring task is finished within seconds, unless no worker serves its queue.
+    -- A recurring task ends within seconds after it is due, unless no worker serves its queue.
     coalesce(greatest(0, (SELECT now FROM service_now) - (
         SELECT min((SELECT o.available_at FROM outbox o WHERE o.id = w.task_id)) FROM recurring_work w)), 0)
         AS oldest_recurring,
-    -- A prepared transaction holds back vacuum as an open one does.
+    -- Prepared transactions count, since they hold back vacuum as open transactions do.
     coalesce(greatest(0, 1000 * extract(epoch FROM statement_timestamp() - least(
         (SELECT min(xact_start) FROM pg_stat_activity
             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()),

@@ -7,8 +7,8 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// FailingEndpoint is the number of failures in a row from which a webhook endpoint counts as
-// failing. The retry schedule reaches it after two minutes, with a single event.
+// FailingEndpoint is the number of consecutive failures from which a webhook endpoint counts as
+// failing. The retries of a single event reach this number after two minutes.
 const FailingEndpoint = 3
 
 // Health is the health of the database server, and of webhook endpoints.
@@ -16,18 +16,20 @@ type Health struct {
 	// FailingEndpoints is the number of enabled webhook endpoints whose last FailingEndpoint
 	// attempts failed, at most MostCounted.
 	FailingEndpoints int
-	// OldestRecurring is the time since the oldest unfinished recurring task was due.
+	// OldestRecurring is the time since the oldest unfinished task of recurring work became due; 0
+	// if there is none. Seconds are normal; more means that no worker serves the queue.
 	OldestRecurring Age
-	// OldestTransaction is the age of the oldest open or prepared database transaction.
+	// OldestTransaction is the age of the oldest database transaction that is open or prepared; 0
+	// if there is none.
 	OldestTransaction Age
 	// Standbys is the number of connected standbys.
 	Standbys int
-	// ReplicationLag is the number of bytes of WAL that the slowest standby has not replayed;
-	// negative if the role may not see it.
+	// ReplicationLag is the number of bytes of WAL that the slowest standby has not replayed yet;
+	// −1 if the role lacks the right to see it.
 	ReplicationLag int64
-	// Wraparound is the used fraction, 0 to 1, of the transaction ids before wraparound.
+	// Wraparound is the part of the transaction ids before wraparound that is used, from 0 to 1.
 	Wraparound float64
-	// ArchiveFailing says that the last attempt to archive WAL failed.
+	// ArchiveFailing says that the latest attempt to archive WAL failed.
 	ArchiveFailing bool
 }
 
@@ -37,7 +39,8 @@ var (
 	healthSQL  = postgres.SQL(healthText)
 )
 
-// Health reads the health. Its cost grows with the number of webhook endpoints and sessions only.
+// Health reads the health of the database server, and of webhook endpoints. Its cost grows only
+// with the number of webhook endpoints and of sessions.
 func (s *Store) Health(ctx context.Context) (h Health, err error) {
 	err = s.pg.Get(ctx, healthSQL, postgres.Args{"most": MostCounted, "failures": FailingEndpoint}, &h)
 	return h, wrap("health", err)
