@@ -12,16 +12,16 @@
 //   - Invitation: a customer link that its customer has not accepted yet.
 //   - Batch: a partner's list of debits under one batchReference.
 //   - Row: one debit of a batch.
-//   - Chunk: the consecutive rows of a batch that one task handles.
+//   - Chunk: consecutive rows of a batch that one task handles.
 //   - Payment intent: one purchase, waiting for a customer to pay it.
 //   - Transaction: a customer's payment of a payment intent; at most one for each. Where both
 //     senses occur, a transaction of Postgres is called a database transaction.
-//   - Ledger: the list of all debits that succeeded. Each entry debits railClearing, which receives
-//     the customer's money, and credits sitePayable, which owes it to the partner.
+//   - Ledger: the list of all debits that succeeded. Each entry debits railClearing, the customer's
+//     money on the rail, and credits sitePayable, the money owed to the partner.
 //   - Movement: a ledger entry as partners see it.
 //   - Rail: the payment network that debits customers.
-//   - Rail key: the key under which the rail debits at most once, also after a loss of the
-//     database.
+//   - Rail key: the key under which the rail debits at most once, even if the database has lost
+//     commits.
 //   - Generation: the number of batches that have used a batchReference so far; part of the rail
 //     key.
 //   - Settle: reach the final outcome of a payment. A batch settles with its last row.
@@ -36,7 +36,7 @@
 //     [Lane].
 //   - Dispatch: send due tasks to Redis.
 //   - Claim: take due tasks, rows, transactions or events under a lease.
-//   - Lease: the time-limited right to work on a claim; after it, another worker takes over.
+//   - Lease: the time-limited right to work on a claim. When it ends, another worker may claim.
 //   - Marker: a key beside each queue in Redis. If it is missing, or does not hold the server's
 //     replication id, tasks may be lost.
 //   - Pause: an operator's hold on the debits of an organisation's batches, or on the dispatch of a
@@ -45,13 +45,13 @@
 //   - Webhook event: one notification to a partner, retried until delivered or failed.
 //   - Webhook attempt: one POST of a webhook event.
 //   - Webhook endpoint: the URL of an organisation, or of one of its Sites, that receives events.
-//   - Delivery slot: one of an endpoint's concurrent deliveries, as an event requests or holds it:
-//     parked, released or leased.
+//   - Delivery slot: the right to one of an endpoint's concurrent deliveries. An event waits for a
+//     slot (parked) or holds one (released, then leased).
 //   - Breaker: limits deliveries to a failing endpoint. Closed: events go out. Open: they park.
 //     Half-open: one probe at a time goes out.
 //   - Access log: the log lines of requests (message "request"), for operators.
-//   - Request log: a sandbox's latest requests of an organisation with their answers, for the
-//     partner: in the console and in svcctl logs.
+//   - Request log: in a sandbox, the latest requests of an organisation with their answers. The
+//     partner reads it in the console and with svcctl logs.
 //   - Act: one change by an operator or a client, as the audit log records it.
 //   - Story: everything that the service knows about a batch or a payment intent, for operators.
 //     Types [BatchStory] and [PaymentStory].
@@ -64,7 +64,7 @@
 //   - Coalescer: merges concurrent calls into one batched call.
 //   - Service time: the database's time plus the offset of the sandbox's clock. It decides what is
 //     due, expired or late. Type [Millis].
-//   - Server time: the database's real time. Leases use it. Columns of type timestamptz.
+//   - Server time: the database's real time. Leases use it. Its columns have the type timestamptz.
 //
 // # Types
 //
@@ -76,11 +76,12 @@
 // # States
 //
 // Each entity with states has one table of allowed transitions, in its _state.go file
-// (webhook_event.go for events). The database refuses every other transition by a trigger of the
-// entity's table; a test compares both. Every statement that changes a state names the states that
-// it changes from, or runs under a lock that was acquired before the state was read. Of two
-// concurrent changes, the second thus changes nothing. Time alone causes some transitions. Readers
-// see them at once, even before a sweep records them; see [LinkState.At].
+// (webhook_event.go for events). A batch needs no such table, since it only settles. The database
+// refuses every other transition by a trigger of the entity's table; a test compares both. Every
+// statement that changes a state names the states that it changes from, or runs under a lock that
+// was acquired before the state was read. Of two concurrent changes, the second therefore changes
+// nothing. Time alone causes some transitions. Readers see them at once, even before a sweep
+// records them; see [LinkState.At].
 //
 // # Stores
 //
@@ -101,8 +102,8 @@
 // simple lists. Hot statements, and those with several CTEs, are SQL with named arguments
 // ([postgres.Statement]): each connection prepares them once, which avoids repeated formatting and
 // planning. A long statement lives in a .sql file beside its Go file; psql runs it after \set of
-// its arguments. A rule of several statements is a function of the migrations that the planner
-// inlines. Rows are scanned by column name.
+// its arguments. A rule that several statements share is a function in the migrations, which the
+// planner inlines. Rows are scanned by column name.
 //
 // # Time
 //

@@ -10,10 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// ErrInvalidID says that a text is not an identifier of the noun it was parsed as.
+// ErrInvalidID says that a text is not an ID of the expected noun.
 var ErrInvalidID = errors.New("models: not an identifier of this kind")
 
-// Noun names what an ID identifies; its prefix is the first part of the ID's text.
+// Noun is the kind of thing that an ID identifies, such as a batch. Its prefix begins the ID's
+// text.
 type Noun interface{ prefix() string }
 
 type (
@@ -47,40 +48,41 @@ func (auditNoun) prefix() string        { return "aud" }
 type (
 	// OrganisationID identifies a partner.
 	OrganisationID = ID[organisationNoun]
-	// SiteID identifies a Site: the siteId of the paths.
+	// SiteID identifies a Site: the siteId in the paths of the API.
 	SiteID = ID[siteNoun]
 	// ClientID identifies an API client: the client_id.
 	ClientID = ID[clientNoun]
-	// LinkID identifies a customer link, from invitation to linked customer.
+	// LinkID identifies a customer link. It stays the same when the invitation is accepted.
 	LinkID = ID[linkNoun]
-	// BatchID identifies a batch across all Sites and times, unlike its reference.
+	// BatchID identifies a batch across all Sites and times, unlike its batchReference.
 	BatchID = ID[batchNoun]
 	// TaskID identifies a row of the outbox.
 	TaskID = ID[taskNoun]
-	// KeyID identifies a key of the service, such as one that signs tokens.
+	// KeyID identifies one of the service's own keys, such as one that signs tokens.
 	KeyID = ID[keyNoun]
-	// WebhookEventID identifies an event: the idempotencyKey that partners see.
+	// WebhookEventID identifies a webhook event: the idempotencyKey that partners see.
 	WebhookEventID = ID[eventNoun]
 	// PaymentIntentID identifies a payment intent: the paymentIntentId.
 	PaymentIntentID = ID[intentNoun]
-	// TransactionID identifies a payment: the transactionId.
+	// TransactionID identifies a customer's payment of a payment intent: the transactionId.
 	TransactionID = ID[transactionNoun]
-	// MovementID identifies a movement of money. It is computed, not stored.
+	// MovementID identifies a ledger entry as partners see it. It is computed, not stored.
 	MovementID = ID[movementNoun]
 	// AuditEntryID identifies an entry of the audit log.
 	AuditEntryID = ID[auditNoun]
 )
 
-// ID is an opaque identifier of one kind of noun. On the wire it is its noun's prefix, an
-// underscore and a UUIDv7 ("site_01932c07-…"); in Postgres it is a plain uuid. The zero ID means
-// "none"; Postgres holds it as the nil UUID.
+// ID is an opaque identifier of a thing of one noun. On the wire it is the noun's prefix, an
+// underscore and a UUID, as in "site_01932c07-…". In Postgres it is a plain uuid. The zero ID means
+// "none"; as an argument of a statement it is the nil UUID.
 type ID[N Noun] uuid.UUID
 
-// NewID makes an ID (UUIDv7) that sorts after every earlier ID of this process.
+// NewID returns a new ID, a UUIDv7 of the process's real time. It sorts after every ID that NewID
+// returned earlier in this process.
 func NewID[N Noun]() ID[N] { return ID[N](uuid.Must(uuid.NewV7())) }
 
-// ParseID reads an ID's text. It accepts only the exact form that String writes, so that each ID
-// has one spelling. Anything else is ErrInvalidID.
+// ParseID parses the wire form of an ID. It accepts only the exact form that String returns, so
+// that each ID has one spelling. Anything else is ErrInvalidID.
 func ParseID[N Noun](s string) (ID[N], error) {
 	var n N
 	rest, ok := strings.CutPrefix(s, n.prefix()+"_")
@@ -94,7 +96,7 @@ func ParseID[N Noun](s string) (ID[N], error) {
 	return ID[N](u), nil
 }
 
-// String returns the wire form, prefix_uuid.
+// String returns the wire form: the noun's prefix, an underscore and the UUID in lower case.
 func (id ID[N]) String() string {
 	var n N
 	return n.prefix() + "_" + uuid.UUID(id).String()
@@ -103,10 +105,10 @@ func (id ID[N]) String() string {
 // IsZero reports whether the ID is "none".
 func (id ID[N]) IsZero() bool { return id == ID[N]{} }
 
-// MarshalText writes the wire form.
+// MarshalText implements encoding.TextMarshaler: it returns the wire form.
 func (id ID[N]) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// UnmarshalText reads the wire form.
+// UnmarshalText implements encoding.TextUnmarshaler: it parses the wire form, as ParseID does.
 func (id *ID[N]) UnmarshalText(b []byte) error {
 	parsed, err := ParseID[N](string(b))
 	if err != nil {
@@ -116,10 +118,10 @@ func (id *ID[N]) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Value gives Postgres the bare UUID.
+// Value implements driver.Valuer: it returns the UUID without the prefix.
 func (id ID[N]) Value() (driver.Value, error) { return uuid.UUID(id).String(), nil }
 
-// Scan takes a uuid column; NULL becomes the zero ID.
+// Scan implements sql.Scanner for a uuid column. NULL becomes the zero ID.
 func (id *ID[N]) Scan(src any) error {
 	if src == nil {
 		*id = ID[N]{}
@@ -133,10 +135,10 @@ func (id *ID[N]) Scan(src any) error {
 	return nil
 }
 
-// UUIDValue lets pgx send arrays of IDs in binary form.
+// UUIDValue implements pgtype.UUIDValuer, so that pgx sends arrays of IDs in binary form.
 func (id ID[N]) UUIDValue() (pgtype.UUID, error) { return pgtype.UUID{Bytes: id, Valid: true}, nil }
 
-// ScanUUID reads one element of a uuid array; NULL becomes the zero ID.
+// ScanUUID implements pgtype.UUIDScanner for elements of uuid arrays. NULL becomes the zero ID.
 func (id *ID[N]) ScanUUID(v pgtype.UUID) error {
 	*id = ID[N](v.Bytes)
 	return nil

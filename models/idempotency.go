@@ -8,19 +8,21 @@ import (
 	"time"
 )
 
-// IdempotencyKeyLife is how long a key replays its first request.
+// IdempotencyKeyLife is how long after the first request with a key its repetitions get the same
+// result. Afterwards the key counts as new.
 const IdempotencyKeyLife = 24 * time.Hour
 
-// IdempotencyKey is a client's promise that requests with one key on one path are one request.
+// IdempotencyKey identifies a request that a client may repeat. Requests with the same client, path
+// and key take effect once.
 type IdempotencyKey struct {
 	ClientID    ClientID
-	Path        string // of the route on its Site, in canonical form
-	Key         string // the header's value
-	Fingerprint []byte // of the parsed body: equal bytes mean equal requests
+	Path        string // of the request, in canonical form
+	Key         string // the value of the header Idempotency-Key
+	Fingerprint []byte // SHA-256 of the canonical body: equal bytes mean equal requests
 }
 
-// lock is the key of the Postgres advisory lock: 64 bits of SHA-256. Two keys with a colliding lock
-// only wait for each other.
+// lock returns the key of the Postgres advisory lock: 64 bits of SHA-256. If two idempotency keys
+// collide, one of two concurrent requests gets ErrIdempotencyKeyInFlight, and can be repeated.
 func (k *IdempotencyKey) lock() int64 {
 	h := sha256.New()
 	for _, part := range []string{"idempotency", k.ClientID.String(), k.Path, k.Key} {

@@ -21,13 +21,14 @@ ON CONFLICT (client_id, path, key) DO UPDATE SET fingerprint = excluded.fingerpr
     resource_id = excluded.resource_id, created_at = excluded.created_at`)
 )
 
-// idempotent runs effect once for a key, and records the key in the same transaction. Later
-// requests with the same body get the resource of the first (replayed). A failed request leaves
-// nothing and may be sent again. A key older than IdempotencyKeyLife counts as new. Without a key,
-// effect simply runs.
+// idempotent runs effect at most once for an idempotency key, and records the key in the same
+// database transaction. effect returns the id of the resource that it makes. For a later request
+// with the key, idempotent returns that id, and replayed is true. If effect fails, no key is
+// recorded, and the request may be repeated. A key older than IdempotencyKeyLife counts as new. If
+// key is nil, effect always runs.
 //
-// Errors: ErrIdempotencyKeyReused for another body; ErrIdempotencyKeyInFlight while another
-// transaction holds the key.
+// Errors: ErrIdempotencyKeyReused if the earlier request had another body;
+// ErrIdempotencyKeyInFlight while another database transaction holds the key.
 func idempotent[N Noun](
 	ctx context.Context, tx postgres.Tx, key *IdempotencyKey, effect func() (ID[N], error),
 ) (id ID[N], replayed bool, err error) {
@@ -50,8 +51,8 @@ func idempotent[N Noun](
 	return id, false, err
 }
 
-// lockIdempotencyKey locks the key until the transaction ends. ErrIdempotencyKeyInFlight: another
-// transaction holds it.
+// lockIdempotencyKey locks the key until the database transaction ends. ErrIdempotencyKeyInFlight:
+// another database transaction holds the lock.
 func lockIdempotencyKey(ctx context.Context, tx postgres.Tx, key *IdempotencyKey) error {
 	var locked bool
 	if err := tx.Get(ctx, lockIdempotencyKeySQL, postgres.Args{"lock": key.lock()}, &locked); err != nil {
@@ -63,9 +64,9 @@ func lockIdempotencyKey(ctx context.Context, tx postgres.Tx, key *IdempotencyKey
 	return nil
 }
 
-// recallIdempotencyKey returns the resource that the key made, if there is one. It must run after
-// the lock, in a statement of its own, so that it sees the commit of the previous holder.
-// ErrIdempotencyKeyReused: the key belongs to another body.
+// recallIdempotencyKey returns the id of the resource that an earlier request with the key made, if
+// there is one. It must run after the lock, in a statement of its own, so that it sees the commit
+// of the previous holder. ErrIdempotencyKeyReused: the earlier request had another body.
 func recallIdempotencyKey[N Noun](
 	ctx context.Context, tx postgres.Tx, key *IdempotencyKey,
 ) (id ID[N], found bool, err error) {

@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// EncodeJSON encodes compact JSON without HTML escaping, as in every API answer.
+// EncodeJSON returns value as compact JSON, without HTML escaping and without a final line break.
+// All answers of the API and all webhook bodies have this form.
 func EncodeJSON(value any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

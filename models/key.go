@@ -12,31 +12,31 @@ import (
 	"partnerbilling/models/seal"
 )
 
-// KeyPurpose is the use of a service key.
+// KeyPurpose is the use of a service key; see Key.
 type KeyPurpose string
 
 // The purposes of service keys.
 const (
 	KeyAccessToken KeyPurpose = "accessToken" // signs access tokens; the secret is an Ed25519 seed
 	KeySignupLink  KeyPurpose = "signupLink"  // derives the tokens of sign-up links
-	// KeySealedText derives the keys of pagination cursors, console sessions and receiver
-	// addresses.
+	// KeySealedText derives the keys of texts that clients carry for the service: pagination
+	// cursors, console sessions and the addresses of the console's webhook receivers.
 	KeySealedText KeyPurpose = "paginationLink"
 )
 
-// KeyPurposes are all purposes.
+// KeyPurposes are all purposes of service keys.
 var KeyPurposes = []KeyPurpose{KeyAccessToken, KeySignupLink, KeySealedText}
 
 // KeySecretSize is the length of every service key's secret in bytes.
 const KeySecretSize = 32
 
-// KeyActivationDelay is the time from a rotation to the first use of the new key. It gives every
-// process and every cache of the JWKS document time to load the key.
+// KeyActivationDelay is the time from a rotation until the new key makes tokens. It gives all
+// processes, and all caches of the JWKS document, time to load the key.
 const KeyActivationDelay = 10 * time.Minute
 
-// Lifetime returns the maximum validity of anything made with a key of this purpose, with a margin.
-// A replaced key retires this long after its last use. The contract with partners sets the bounds:
-// tokens 1 hour, invitations 30 days, pagination links 24 hours.
+// Lifetime returns how long anything made with a key of this purpose may be valid, with a margin. A
+// replaced key retires this long after its last use. The contract with partners sets the bounds: 1
+// hour for tokens, 30 days for invitations, 24 hours for pagination links.
 func (p KeyPurpose) Lifetime() time.Duration {
 	switch p {
 	case KeyAccessToken:
@@ -49,73 +49,86 @@ func (p KeyPurpose) Lifetime() time.Duration {
 }
 
 var (
-	// ErrKeyRotating says that a purpose has two live keys: the previous rotation has not ended.
+	// ErrKeyRotating says that a purpose has two live keys: the key that the last rotation replaced
+	// has not retired yet.
 	ErrKeyRotating = errors.New("models: the last rotation of this key has not ended")
-	// ErrNoKey says that a purpose has no active key; EnsureKeys makes one.
+	// ErrNoKey says that a purpose has no active key. Store.EnsureKeys makes one.
 	ErrNoKey = errors.New("models: no active key")
 )
 
-// Key is one of the service's own secrets. Its times are real time, never the sandbox's.
+// Key is a service key: a secret of the service that makes and verifies tokens, links and cursors.
+// Its times are the database's real time, not service time. A key is live until it retires, and
+// active from ActiveAt until then. The newest active key of a purpose makes new tokens; every live
+// key verifies the tokens that it has made.
 type Key struct {
 	ID        KeyID
 	Purpose   KeyPurpose
 	Secret    []byte // KeySecretSize bytes
 	CreatedAt Millis
-	ActiveAt  Millis // may make new tokens and cursors from then on
-	RetiredAt Millis // everything made with it is invalid from then on; 0: not set
+	ActiveAt  Millis // from then on the key may make tokens
+	RetiredAt Millis // from then on everything that the key has made is invalid; 0: not set
 }
 
-// String names the key without its secret.
+// String returns purpose and ID of the key, without the secret.
 func (k Key) String() string { return string(k.Purpose) + " " + k.ID.String() }
 
-// GoString names the key without its secret.
+// GoString returns the same as String, so that %#v does not print the secret.
 func (k Key) GoString() string { return k.String() }
 
+// retired reports whether the key has retired at now, in the database's real time.
 func (k Key) retired(now Millis) bool { return k.RetiredAt != 0 && k.RetiredAt <= now }
 
-// The freshness of a process's copy of the keys.
+// The times of a process's copy of the keys.
 const (
-	keysFreshFor    = time.Minute      // an older copy is read again before it is used
-	keysRunEvery    = 20 * time.Second // interval of Run, short enough that callers do not wait
-	keysMissEvery   = time.Second      // minimum interval between reads for unknown ids
-	keysLoadTimeout = 2 * time.Second  // bounds a read, and the rate of attempts to replace an old copy
+	// keysFreshFor is the age above which a copy is read again before it is used.
+	keysFreshFor = time.Minute
+	// keysRunEvery is the interval between the reads of Run. It is below keysFreshFor, so that
+	// callers seldom wait for a read.
+	keysRunEvery = 20 * time.Second
+	// keysMissEvery is the minimum interval between reads for unknown ids.
+	keysMissEvery = time.Second
+	// keysLoadTimeout bounds a read. It is also the minimum interval between attempts to replace an
+	// old copy.
+	keysLoadTimeout = 2 * time.Second
 )
 
-// Keys is one process's copy of the service keys. It reads them on first use, when the copy is old,
-// and, at a limited rate, for an unknown key id. If Postgres does not answer, the old copy stays in
-// use. It is safe for concurrent use.
+// Keys is one process's copy of the live service keys. It reads the keys from Postgres on first
+// use, when its copy is old and, at a limited rate, for an unknown key id. If Postgres does not
+// answer, the old copy stays in use. A Keys is safe for concurrent use.
 type Keys struct {
 	store *Store
 	ring  *seal.Keyring
 	now   func() time.Time // measures ages only
 
-	loading chan struct{} // holds a token while a caller loads
-	mu      sync.Mutex
-	copied  *keyCopy
-	triedAt time.Time
-	loadErr error // of the read at triedAt, if Postgres did not answer
+	loading chan struct{} // holds a token while a caller reads the keys
+	mu      sync.Mutex    // guards the fields below
+	copied  *keyCopy      // the latest copy; nil: none was read
+	triedAt time.Time     // the end of the last read
+	loadErr error         // of the last read, if Postgres did not answer
 }
 
+// keyCopy is a copy of the live keys. It is not changed once it is read.
 type keyCopy struct {
-	keys        []Key // newest ActiveAt first
-	readAt      time.Time
-	databaseNow Millis // at readAt
+	keys        []Key     // newest ActiveAt first
+	readAt      time.Time // the beginning of the read, by the process's clock
+	databaseNow Millis    // the database's real time at the read
 }
 
-// databaseTime returns the database's real time, advanced by this process's monotonic clock.
+// databaseTime returns the database's real time: that of the copy, plus the age of the copy by this
+// process's monotonic clock.
 func (k *Keys) databaseTime(c *keyCopy) Millis { return c.databaseNow.Add(k.now().Sub(c.readAt)) }
 
-// NewKeys returns an empty copy, without reading anything.
+// NewKeys returns a Keys without a copy. It reads nothing.
 func NewKeys(store *Store, ring *seal.Keyring) *Keys {
 	monotonic := time.Now //nolint:forbidigo // measures the age of a copy only
 	return &Keys{store: store, ring: ring, now: monotonic, loading: make(chan struct{}, 1)}
 }
 
-// Keyring returns the ring that opens the keys.
+// Keyring returns the master keys that open the stored service keys.
 func (k *Keys) Keyring() *seal.Keyring { return k.ring }
 
-// Ensure creates missing keys, once across all processes, and reads all keys. Every process calls
-// it at start. seal.ErrOpen: the master keys cannot open a stored key.
+// Ensure creates missing keys as Store.EnsureKeys does, and reads all keys. Every process calls
+// Ensure at its start. seal.ErrOpen: the master keys cannot open a stored key.
 func (k *Keys) Ensure(ctx context.Context) error {
 	if err := k.store.EnsureKeys(ctx, k.ring); err != nil {
 		return err
@@ -123,7 +136,8 @@ func (k *Keys) Ensure(ctx context.Context) error {
 	return k.Refresh(ctx)
 }
 
-// Run refreshes the copy until ctx ends. Without Run, callers refresh the copy when they use it.
+// Run refreshes the copy at intervals until ctx ends. Without Run, callers refresh an old copy when
+// they use it.
 func (k *Keys) Run(ctx context.Context) {
 	ticker := time.NewTicker(keysRunEvery)
 	defer ticker.Stop()
@@ -132,13 +146,13 @@ func (k *Keys) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			_ = k.Refresh(ctx) // the old copy stays in use; callers that find it too old get the error
+			_ = k.Refresh(ctx) // after an error the old copy stays in use
 		}
 	}
 }
 
-// Current returns the newest active key of a purpose, with which new tokens or cursors are made.
-// Errors: ErrNoKey if there is none; ErrUnavailable if no copy exists and Postgres does not answer.
+// Current returns the newest active key of a purpose, which makes new tokens. Errors: ErrNoKey if
+// there is none; ErrUnavailable if there is no copy and Postgres does not answer.
 func (k *Keys) Current(ctx context.Context, purpose KeyPurpose) (Key, error) {
 	c, err := k.copyFor(ctx)
 	if err != nil {
@@ -153,8 +167,8 @@ func (k *Keys) Current(ctx context.Context, purpose KeyPurpose) (Key, error) {
 	return Key{}, fmt.Errorf("%w: %s", ErrNoKey, purpose)
 }
 
-// ByID returns the key with the id, active or not. Errors: ErrNotFound if it has retired, or if the
-// last read lacks it; the error of the last read if Postgres did not answer.
+// ByID returns the live key with the id, active or not. Errors: ErrNotFound if there is no such
+// key, or if it has retired; the error of the last read if Postgres did not answer it.
 func (k *Keys) ByID(ctx context.Context, id KeyID) (Key, error) {
 	c, err := k.copyFor(ctx)
 	if err != nil {
@@ -170,6 +184,7 @@ func (k *Keys) ByID(ctx context.Context, id KeyID) (Key, error) {
 	return Key{}, cmp.Or(err, notFoundError("key"))
 }
 
+// find returns the live key with the id from a copy, if the copy has it.
 func (k *Keys) find(c *keyCopy, id KeyID) (Key, bool) {
 	i := slices.IndexFunc(c.keys, func(key Key) bool { return key.ID == id })
 	if i < 0 || c.keys[i].retired(k.databaseTime(c)) {
@@ -178,8 +193,7 @@ func (k *Keys) find(c *keyCopy, id KeyID) (Key, bool) {
 	return c.keys[i], true
 }
 
-// Live returns all keys of a purpose that have not retired, newest first, including keys that are
-// not active yet.
+// Live returns all live keys of a purpose, newest first. Some may not be active yet.
 func (k *Keys) Live(ctx context.Context, purpose KeyPurpose) ([]Key, error) {
 	c, err := k.copyFor(ctx)
 	if err != nil {
@@ -194,7 +208,8 @@ func (k *Keys) Live(ctx context.Context, purpose KeyPurpose) ([]Key, error) {
 	return live, nil
 }
 
-// copyFor returns a fresh copy, or the old copy if a fresh one is not available.
+// copyFor returns a copy that is fresh or, if Postgres does not answer or another caller is
+// reading, the old copy. It returns an error only if there is no copy.
 func (k *Keys) copyFor(ctx context.Context) (*keyCopy, error) {
 	c, tried := k.latest()
 	switch {
@@ -211,8 +226,9 @@ func (k *Keys) copyFor(ctx context.Context) (*keyCopy, error) {
 	return c, nil
 }
 
-// reloadForMiss reads the keys again because seen lacks one, unless the rate limit or another
-// caller's read prevents that. It returns the latest copy, and the error of the last read.
+// reloadForMiss reads the keys again because the copy seen lacks one. It does not read if there is
+// a newer copy, if the last read was less than keysMissEvery ago, or if another caller is reading.
+// It returns the latest copy, and the error of the last read if Postgres did not answer.
 func (k *Keys) reloadForMiss(ctx context.Context, seen *keyCopy) (*keyCopy, error) {
 	if c, tried := k.latest(); c == seen && k.now().Sub(tried) >= keysMissEvery {
 		k.tryRefresh(ctx)
@@ -222,13 +238,15 @@ func (k *Keys) reloadForMiss(ctx context.Context, seen *keyCopy) (*keyCopy, erro
 	return k.copied, k.loadErr
 }
 
+// latest returns the latest copy (nil: none), and the time of the last read.
 func (k *Keys) latest() (*keyCopy, time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.copied, k.triedAt
 }
 
-// Refresh reads the keys now.
+// Refresh reads the keys now, after any read that another caller has begun. Errors: ErrUnavailable;
+// seal.ErrOpen; the error of ctx.
 func (k *Keys) Refresh(ctx context.Context) error {
 	select {
 	case k.loading <- struct{}{}:
@@ -239,8 +257,8 @@ func (k *Keys) Refresh(ctx context.Context) error {
 	return k.load(ctx)
 }
 
-// tryRefresh refreshes the copy unless another caller is doing so. It reports whether the copy is
-// new.
+// tryRefresh reads the keys unless another caller is reading. It reports whether there is a new
+// copy.
 func (k *Keys) tryRefresh(ctx context.Context) bool {
 	select {
 	case k.loading <- struct{}{}:
@@ -251,6 +269,8 @@ func (k *Keys) tryRefresh(ctx context.Context) bool {
 	return k.load(ctx) == nil
 }
 
+// load reads the keys and, if that succeeds, replaces the copy. The caller holds the token of
+// loading.
 func (k *Keys) load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, keysLoadTimeout)
 	defer cancel()

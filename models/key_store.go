@@ -12,6 +12,7 @@ import (
 	"github.com/uptrace/bun"
 )
 
+// keyRow is a row of the table service_keys: a Key with its secret sealed under a master key.
 type keyRow struct {
 	bun.BaseModel `bun:"table:service_keys"`
 
@@ -23,10 +24,12 @@ type keyRow struct {
 	RetiredAt Millis     `bun:"retired_at,nullzero"`
 }
 
+// aad returns the additional data that binds the sealed secret to this row.
 func (r *keyRow) aad() []byte {
 	return []byte("service_keys/" + string(r.Purpose) + "/" + r.ID.String())
 }
 
+// open returns the row as a Key. seal.ErrOpen: the ring cannot open the secret.
 func (r *keyRow) open(ring *seal.Keyring) (Key, error) {
 	secret, err := ring.Open(r.Sealed, r.aad())
 	if err != nil {
@@ -35,6 +38,7 @@ func (r *keyRow) open(ring *seal.Keyring) (Key, error) {
 	return Key{r.ID, r.Purpose, secret, r.CreatedAt, r.ActiveAt, r.RetiredAt}, nil
 }
 
+// newKeyRow returns a row with a new random secret, which it does not store.
 func newKeyRow(ring *seal.Keyring, purpose KeyPurpose, now, activeAt Millis) *keyRow {
 	secret := make([]byte, KeySecretSize)
 	rand.Read(secret) // never fails
@@ -43,8 +47,8 @@ func newKeyRow(ring *seal.Keyring, purpose KeyPurpose, now, activeAt Millis) *ke
 	return row
 }
 
-// EnsureKeys makes sure that every purpose has an active key, and a key that is not due to retire.
-// One key can be both. Several processes may call it at once.
+// EnsureKeys makes sure that every purpose has an active key, and a key without a RetiredAt; one
+// key can be both. Concurrent calls by several processes create a missing key once.
 func (s *Store) EnsureKeys(ctx context.Context, ring *seal.Keyring) error {
 	return s.changeKeys(ctx, func(tx postgres.Tx, now Millis) error {
 		for _, purpose := range KeyPurposes {
@@ -56,6 +60,7 @@ func (s *Store) EnsureKeys(ctx context.Context, ring *seal.Keyring) error {
 	})
 }
 
+// ensureKey does for one purpose what EnsureKeys does.
 func ensureKey(ctx context.Context, tx postgres.Tx, ring *seal.Keyring, purpose KeyPurpose, now Millis) error {
 	live, err := liveKeys(ctx, tx, purpose, now)
 	if err != nil {
@@ -66,7 +71,7 @@ func ensureKey(ctx context.Context, tx postgres.Tx, ring *seal.Keyring, purpose 
 	switch {
 	case active && lasting >= 0:
 		return nil
-	case lasting >= 0: // not active yet, but no other key is: it need not wait
+	case lasting >= 0: // no key is active, so the new key does not wait for its ActiveAt
 		_, err = tx.NewUpdate().Model(live[lasting]).Set("active_at = ?", now).WherePK().Exec(ctx)
 		return err
 	}
@@ -74,9 +79,9 @@ func ensureKey(ctx context.Context, tx postgres.Tx, ring *seal.Keyring, purpose 
 	return err
 }
 
-// RotateKey creates a new key of a purpose, which becomes current after KeyActivationDelay. The
-// previous key retires when everything that it made has expired. ErrKeyRotating while two keys are
-// live.
+// RotateKey creates a new key of a purpose and returns its ID. The new key becomes active after
+// KeyActivationDelay. The previous key retires when everything that it has made has expired.
+// ErrKeyRotating: the purpose has two live keys.
 func (s *Store) RotateKey(ctx context.Context, ring *seal.Keyring, purpose KeyPurpose) (KeyID, error) {
 	var id KeyID
 	act := actFrom(ctx).about(SubjectKey, "").with("purpose", purpose)
@@ -104,8 +109,9 @@ func (s *Store) RotateKey(ctx context.Context, ring *seal.Keyring, purpose KeyPu
 	return id, err
 }
 
-// RetireKey retires a leaked key at once, with everything that it made. If it was the last of its
-// purpose, a new key replaces it. ErrNotFound: the key is unknown or has retired.
+// RetireKey retires a leaked key at once: everything that it has made becomes invalid. If its
+// purpose then lacks a key, RetireKey makes or activates one, as EnsureKeys does. ErrNotFound: the
+// key is unknown or has retired.
 func (s *Store) RetireKey(ctx context.Context, ring *seal.Keyring, id KeyID) error {
 	act := actFrom(ctx).about(SubjectKey, id.String())
 	return s.changeKeys(ctx, func(tx postgres.Tx, now Millis) error {
@@ -122,11 +128,13 @@ func (s *Store) RetireKey(ctx context.Context, ring *seal.Keyring, id KeyID) err
 	})
 }
 
+// retireKey sets the time at which a key retires.
 func retireKey(ctx context.Context, tx postgres.Tx, id KeyID, at Millis) error {
 	_, err := tx.NewUpdate().Model(&keyRow{ID: id}).Set("retired_at = ?", at).WherePK().Exec(ctx)
 	return err
 }
 
+// liveKeys returns the keys of a purpose that have not retired, newest ActiveAt first.
 func liveKeys(ctx context.Context, tx postgres.Tx, purpose KeyPurpose, now Millis) ([]*keyRow, error) {
 	var rows []*keyRow
 	err := tx.NewSelect().Model(&rows).Where("purpose = ?", purpose).
@@ -134,8 +142,8 @@ func liveKeys(ctx context.Context, tx postgres.Tx, purpose KeyPurpose, now Milli
 	return rows, err
 }
 
-// ResealKeys reseals every service key under the ring's first master key and returns the number of
-// changes. Afterwards the ring's other keys can be dropped.
+// ResealKeys encrypts every service key again under the ring's first master key. It returns the
+// number of keys that it changed. Afterwards no service key needs the ring's other master keys.
 func (s *Store) ResealKeys(ctx context.Context, ring *seal.Keyring) (changed int, err error) {
 	actFrom(ctx).about(SubjectMasterKey, "")
 	err = s.changeKeys(ctx, func(tx postgres.Tx, _ Millis) error {
@@ -162,8 +170,8 @@ func (s *Store) ResealKeys(ctx context.Context, ring *seal.Keyring) (changed int
 	return changed, err
 }
 
-// changeKeys runs do as Store.act does, under a lock that one process at a time holds. So two
-// processes never both create a missing key. now is the database's real time.
+// changeKeys runs do as Store.act does, under a lock that admits one caller at a time. Two
+// processes therefore never both create a missing key. now is the database's real time.
 func (s *Store) changeKeys(ctx context.Context, do func(tx postgres.Tx, now Millis) error) error {
 	return s.act(ctx, func(tx postgres.Tx) error {
 		if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtext('service_keys'))"); err != nil {
@@ -177,7 +185,8 @@ func (s *Store) changeKeys(ctx context.Context, do func(tx postgres.Tx, now Mill
 	})
 }
 
-// realNowExpr is the database's real time in Unix ms, without the sandbox's offset.
+// realNowExpr is the SQL expression for the database's real time in Unix milliseconds, without the
+// offset of the sandbox's clock.
 const realNowExpr = "(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
 
 var serviceKeysSQL = postgres.SQL(`
@@ -186,8 +195,8 @@ FROM (SELECT ` + realNowExpr + ` AS now) AS clock
 JOIN service_keys AS k ON coalesce(k.retired_at > clock.now, true)
 ORDER BY k.active_at DESC, k.id DESC`)
 
-// serviceKeys reads and opens every key that has not retired, newest first, and the database's real
-// time.
+// serviceKeys reads and opens every key that has not retired, newest ActiveAt first. It also
+// returns the database's real time; 0 if there is no key.
 func (s *Store) serviceKeys(ctx context.Context, ring *seal.Keyring) ([]Key, Millis, error) {
 	var rows []struct {
 		keyRow

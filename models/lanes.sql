@@ -1,13 +1,14 @@
--- Lists the lanes (queue, organisation, Site) of the outbox whose waiting tasks are the oldest. It
--- counts a bounded number of tasks in each lane that it lists.
+-- Store.Lanes lists the lanes whose waiting tasks are the oldest, the oldest first. A lane is the
+-- waiting tasks of one Site in one queue of the outbox. Each row is a lane, with the fields of
+-- models.Lane; oldest_due is in milliseconds.
 --
---   :queues           the queues
---   :sites            how many Sites of each queue, the first ones in the order of the index
---   :lanes            how many lanes to list
---   :most             the number at which counting stops
---   :debits           QueueDebits
---   :recorded_within  recordedWithin in milliseconds
---   :most_recorded    the number of recorded debits at which counting stops
+--   :queues           the names of the queues
+--   :sites            the maximum number of Sites of each queue: the first ones in the order of ids
+--   :lanes            the maximum number of lanes
+--   :most             the number at which each count of tasks stops
+--   :debits           QueueDebits, the queue whose lanes show recently recorded debits
+--   :recorded_within  recordedWithin in milliseconds: the age up to which a debit counts as recent
+--   :most_recorded    the number at which the count of recorded debits stops
 WITH lanes AS MATERIALIZED (
     SELECT * FROM waiting_lanes(:queues::text[], :sites)
     ORDER BY oldest_at, queue, organisation_id, site_id LIMIT :lanes
@@ -31,7 +32,7 @@ CROSS JOIN LATERAL (
         ORDER BY o.available_at LIMIT :most) few
 ) w
 LEFT JOIN LATERAL (
-    -- Debits recorded lately.
+    -- The number of debits of the Site that were recorded recently.
     SELECT count(*) AS recorded FROM (
         SELECT FROM ledger_entries e
         WHERE l.queue = :debits AND e.site_id = l.site_id
