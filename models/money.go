@@ -2,8 +2,8 @@ package models
 
 import "errors"
 
-// MaxAmount is the largest amount or sum that the service accepts: 2^53−1, exact in every JSON
-// reader.
+// MaxAmount is the largest amount or sum that the service accepts: 2^53−1. JSON readers that hold
+// numbers as float64 read every integer up to it exactly.
 const MaxAmount Amount = 9007199254740991
 
 // ErrAmountOverflow says that a summand is negative or a sum exceeds MaxAmount.

@@ -6,13 +6,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// Movement is an entry of the ledger as partners see it: money of a Site moved by a batch row or a
-// payment. Movements are only added. A correction is a new movement, at the time when it was
-// recorded.
+// Movement is an entry of the ledger as partners see it: one debit of a batch row or a payment, in
+// favour of a Site. A movement never changes. A correction adds a new movement, with the time at
+// which the correction was recorded.
 type Movement struct {
-	RailKey           string // unique forever; never shown to partners
-	RecordedAt        Millis
-	Amount            Amount
+	RailKey           string          // of the debit; unique forever, and never shown to partners
+	RecordedAt        Millis          // service time at which the ledger entry was written
+	Amount            Amount          // in minor units of Currency
 	Currency          string          // ISO 4217
 	BatchReference    string          // "" for a payment
 	RowReference      string          // "" for a payment
@@ -47,8 +47,8 @@ type MovementQuery struct {
 	From      *Millis // inclusive; nil: no bound
 	To        *Millis // inclusive; nil: no bound
 	Direction Direction
-	At        MovementPosition // the page's position
-	Limit     int              // movements at most, 1 to MaxMovements
+	At        MovementPosition // the page holds the movements that follow it in Direction
+	Limit     int              // maximum number of movements on the page, 1 to MaxMovements
 }
 
 // MaxMovements is the maximum number of movements that one call reads.
@@ -57,5 +57,5 @@ const MaxMovements = 1000
 // MovementPage is one page of a Site's movements.
 type MovementPage struct {
 	Page[Movement, string]
-	TotalAmount Amount // of all movements in the time range
+	TotalAmount Amount // sum of all movements in the time range, in minor units
 }

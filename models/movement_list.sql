@@ -1,16 +1,17 @@
--- One page of a Site's movements, whether movements lie behind it, and the totals of the whole
--- range. An empty page has one row, without a movement.
+-- Reads one page of a Site's movements for Store.ListMovements, newest first. Every row also holds
+-- the service time, the count and the sum of all movements in the range, and whether movements lie
+-- behind the page. An empty page is one row without a movement. The sum ends at the largest bigint.
 --
 --   :site                    the Site
 --   :from, :to               the range of recorded_at, inclusive, in milliseconds of service time
---   :ahead_at, :ahead_key    the position beyond which the page lies: recorded_at and rail_key
---   :behind_at, :behind_key  the position behind which movements are looked for
---   :limit                   the largest number of movements
+--   :ahead_at, :ahead_key    where the scan for the page starts: a recorded_at and a rail_key
+--   :behind_at, :behind_key  where the scan for movements behind the page starts
+--   :limit                   one more than the page holds, to show whether another page follows
 --
 -- newListStatement in page.go replaces the variables in upper case.
 --
--- All parts come from one snapshot and one reading of the clock. The totals use an index-only scan,
--- except for entries that vacuum has not processed. Their cost grows with the range.
+-- The totals use an index-only scan, except for entries that vacuum has not processed. Their cost
+-- grows with the range.
 WITH clock AS MATERIALIZED (
     SELECT now FROM service_now
 ), total AS MATERIALIZED (
@@ -24,7 +25,8 @@ WITH clock AS MATERIALIZED (
     ) l LIMIT :limit
 )
 SELECT clock.now, total.n AS total, least(total.amount, 9223372036854775807)::bigint AS total_amount,
-       -- Reads only the next index entry. EXISTS would ignore the ORDER BY and could read more.
+       -- Reads only the next index entry. EXISTS would ignore the ORDER BY and could read more. The
+       -- condition on :behind_at is false for the first page, which has no movements behind it.
        (SELECT true FROM ledger_entries l
         WHERE l.site_id = :site AND (l.recorded_at, l.rail_key) :BEHIND (:behind_at, :behind_key)
           AND l.recorded_at :SINCE AND :behind_at :SINCE

@@ -10,8 +10,8 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// movementsWithin bounds each statement that reads movements. The totals of ListMovements take time
-// proportional to the range.
+// movementsWithin is the time limit of each statement that reads movements. The totals of
+// ListMovements take time proportional to the range.
 const movementsWithin = 5 * time.Second
 
 var (
@@ -31,8 +31,8 @@ func (q *MovementQuery) page() pageQuery[string] {
 	return pageQuery[string]{q.From, q.To, q.Direction, q.At, q.Limit}
 }
 
-// span returns the query's span. Rail keys are letters, digits and underscores, which sort below
-// DEL.
+// span returns the query's span. Every rail key sorts below the highest key, DEL: rail keys are
+// letters, digits, hyphens and underscores.
 func (q *MovementQuery) span() listSpan[string] { return q.page().span(maxListTime, "\x7f") }
 
 func (q *MovementQuery) statement() (postgres.Statement, postgres.Args) {
@@ -42,8 +42,8 @@ func (q *MovementQuery) statement() (postgres.Statement, postgres.Args) {
 }
 
 // ListMovements returns one page of a Site's movements, with exact totals of the range. A walk
-// through the pages finds every movement that existed throughout exactly once. ErrUnavailable also
-// means that totalling the range takes too long.
+// through all pages returns each movement that was recorded before the walk exactly once.
+// ErrUnavailable also means that totalling the range takes too long.
 func (s *Store) ListMovements(ctx context.Context, q MovementQuery) (MovementPage, error) {
 	if q.Limit < 1 || q.Limit > MaxMovements {
 		return MovementPage{}, fmt.Errorf("models: list movements: limit %d", q.Limit)
@@ -60,6 +60,7 @@ func (s *Store) ListMovements(ctx context.Context, q MovementQuery) (MovementPag
 	return MovementPage{pageOf(rows, q.page(), (*Movement).position), rows[0].TotalAmount}, nil
 }
 
+// movementListRow is a row of movement_list.sql.
 type movementListRow struct {
 	listHead
 	Movement
@@ -83,8 +84,9 @@ func (s *Store) readMovements(ctx context.Context, read func(tx postgres.Tx) err
 	})
 }
 
-// MovementsAfter returns the next movements of a range beyond a position, newest first:
-// MaxMovements of them, or fewer at the end of the range. The zero position is the beginning.
+// MovementsAfter returns the movements of a time range that follow a position, newest first:
+// MaxMovements of them, or fewer at the end of the range. from and to are inclusive, and nil is no
+// bound. The zero position is the newest end of the range.
 func (s *Store) MovementsAfter(
 	ctx context.Context, site SiteID, from, to *Millis, at MovementPosition,
 ) (movements []Movement, err error) {
@@ -92,8 +94,8 @@ func (s *Store) MovementsAfter(
 	span := q.span()
 	args := postgres.Args{"site": site, "from": span.from, "ahead_at": span.ahead.At, "ahead_key": span.ahead.Key}
 	err = s.readMovements(ctx, func(tx postgres.Tx) error {
-		// An index scan reads the list in order and ends at the limit. The planner, which does not
-		// know the range, would read all of it with a bitmap scan and sort.
+		// An index scan reads the list in order and ends at the limit. The planner does not know
+		// the range. It would read the whole range with a bitmap scan and sort it.
 		if _, err := tx.ExecContext(ctx, "SET LOCAL enable_bitmapscan = off"); err != nil {
 			return err
 		}

@@ -18,15 +18,19 @@ type Lane struct {
 	SiteID         SiteID         // zero: the service's own work
 	Site           string         // its name
 	Waiting        int            // tasks that are not dispatched, at most MostCounted
-	Due            int            // those of them that are due
+	Due            int            // waiting tasks that are due, at most MostCounted
 	InFlight       int            // dispatched tasks, at most MostCounted
-	OldestDue      Age            // of the oldest waiting task that is due; 0: none is due
-	Recorded       int            // of QueueDebits: debits recorded within recordedWithin, at most mostRecorded
+	OldestDue      Age            // how long the oldest waiting task has been due; 0: none is due
+	// Recorded is the number of the Site's ledger entries of the last minute, at most mostRecorded.
+	// It is 0 in every queue but QueueDebits.
+	Recorded int
 }
 
 const (
+	// recordedWithin is the age up to which Lane.Recorded counts ledger entries.
 	recordedWithin = time.Minute
-	mostRecorded   = 100_000
+	// mostRecorded is the number at which Lane.Recorded stops counting.
+	mostRecorded = 100_000
 )
 
 // PartnerBacklog is how long an organisation's oldest due task of a queue has waited.
@@ -36,7 +40,8 @@ type PartnerBacklog struct {
 	OldestDue      Age            // above 0
 }
 
-// WatchedSites is the maximum number of Sites of each queue that Lanes and PartnerBacklogs look at.
+// WatchedSites is the maximum number of Sites of each queue that Lanes and PartnerBacklogs look at:
+// the first ones by organisation id and Site id.
 const WatchedSites = 1000
 
 // DeadLetters counts an organisation's webhook events that were not delivered, by reason. Each
@@ -46,7 +51,7 @@ type DeadLetters struct {
 	Organisation   string // its name
 	Failed         int    // with status WebhookFailed
 	Undelivered    int    // with status WebhookUndelivered
-	Parked         int    // pending events that wait for their endpoint
+	Parked         int    // pending events that wait for capacity of their endpoint
 }
 
 var (
@@ -85,14 +90,15 @@ func (s *Store) PartnerBacklogs(ctx context.Context) (backlogs []PartnerBacklog,
 	return backlogs, wrap("backlogs of partners", err)
 }
 
-// DeadLetters returns the organisations with events that were not delivered, at most limit.
+// DeadLetters returns the organisations with events that were not delivered, at most limit, those
+// with the most failed events first.
 func (s *Store) DeadLetters(ctx context.Context, limit int) (letters []DeadLetters, err error) {
 	err = s.pg.Select(ctx, deadLettersSQL, postgres.Args{"limit": limit, "most": MostCounted}, &letters)
 	return letters, wrap("dead letters", err)
 }
 
-// Differences returns the findings of the reconciliation that are not resolved, at most limit, the
-// newest first.
+// Differences returns the differences between the ledger and the rail that are not resolved, at
+// most limit, the newest first. It leaves out debits that may still be in flight.
 func (s *Store) Differences(ctx context.Context, limit int) (found []Difference, err error) {
 	err = s.pg.Select(ctx, differencesSQL, postgres.Args{"limit": limit}, &found)
 	return found, wrap("differences", err)
@@ -121,8 +127,8 @@ func (d *KeyedDebit) IsKnown() bool { return d.Subject.RailKey != "" }
 
 var keyedEntrySQL = postgres.SQL(`SELECT recorded_at, amount FROM ledger_entries WHERE rail_key = :key`)
 
-// DebitOfKey returns what the service knows about a rail key. The key becomes the subject of the
-// context's act.
+// DebitOfKey returns what the service knows about a rail key; nothing about an unknown one, without
+// an error. The key becomes the subject of the context's act.
 func (s *Store) DebitOfKey(ctx context.Context, key string) (debit KeyedDebit, err error) {
 	act := actFrom(ctx).about(SubjectRailKey, key)
 	subjects, err := s.DebitSubjects(ctx, []string{key})

@@ -12,8 +12,8 @@ import (
 type Organisation struct {
 	ID        OrganisationID
 	Name      string // for operators and customers
-	Colour    Colour // of the hosted pages; "" for one that derives from the name
-	CreatedAt Millis
+	Colour    Colour // of the hosted pages; "": derived from the name
+	CreatedAt Millis // in service time
 }
 
 // Colour is a colour as CSS writes it: "#rrggbb" in lower case. "" is no colour.

@@ -10,6 +10,7 @@ import (
 	"partnerbilling/models/postgres"
 )
 
+// organisationRow is a row of the table organisations.
 type organisationRow struct {
 	bun.BaseModel `bun:"table:organisations"`
 
@@ -29,8 +30,8 @@ func (s *Store) CreateOrganisation(ctx context.Context, name string) (Organisati
 	return s.CreateOrganisationWithColour(ctx, name, "")
 }
 
-// CreateOrganisationWithColour creates an organisation as CreateOrganisation does, with the colour
-// of its hosted pages; "" for none.
+// CreateOrganisationWithColour creates an organisation as CreateOrganisation does, and sets the
+// colour of its hosted pages. "" is none: the colour then derives from the name.
 func (s *Store) CreateOrganisationWithColour(ctx context.Context, name string, colour Colour) (Organisation, error) {
 	if err := checkName(name); err != nil {
 		return Organisation{}, err
@@ -66,6 +67,7 @@ func (s *Store) SetOrganisationColour(ctx context.Context, id OrganisationID, co
 // ErrName says that ValidateLabel refuses a name.
 var ErrName = errors.New("invalid name")
 
+// checkName returns ErrName, with the reason, if ValidateLabel refuses the name.
 func checkName(name string) error {
 	if err := ValidateLabel(name); err != nil {
 		return fmt.Errorf("%w: it %w", ErrName, err)

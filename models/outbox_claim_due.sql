@@ -1,8 +1,8 @@
--- Claims due tasks of one queue for dispatch. The statement steps from lane to lane (organisation,
--- Site) along the index outbox_waiting and takes the first due tasks of each lane. It never reads
--- the backlog behind them. Organisations with the fewest tasks in flight come first, and within an
--- organisation its Sites with the fewest. A second dispatcher of the queue would pick the same
--- tasks, so an advisory lock admits one.
+-- Claims due tasks of one queue for dispatch and returns them, for Store.ClaimDue. The statement
+-- steps from lane to lane (organisation, Site) along the index outbox_waiting and takes the first
+-- due tasks of each lane. It never reads the backlog behind them. Organisations with the fewest
+-- tasks in flight come first, and within an organisation the Sites with the fewest. Two dispatchers
+-- would pick the same tasks, so an advisory lock admits one at a time. The other gets no task.
 --
 --   :queue                    the queue
 --   :most                     how many tasks one claim takes at most
@@ -11,7 +11,8 @@
 --   :min_room                 free capacity below which nothing is claimed
 --   :claim_lease              ClaimLease in milliseconds
 WITH RECURSIVE leader AS MATERIALIZED (
-    -- The commit does not wait for the disk: tasks whose claim a crash undoes are dispatched again.
+    -- The commit does not wait for the disk. If a crash undoes the claim, its tasks are dispatched
+    -- again. leads: whether this transaction holds the lock.
     SELECT now, pg_try_advisory_xact_lock(hashtext('outbox:' || :queue)) AS leads,
         set_config('synchronous_commit', 'off', true)
     FROM (SELECT now FROM service_now) AS clock (now)
@@ -38,13 +39,15 @@ WITH RECURSIVE leader AS MATERIALIZED (
             AND (o.organisation_id, o.site_id) > (l.organisation_id, l.site_id)
         ORDER BY o.organisation_id, o.site_id, o.available_at LIMIT 1) n
 ), open AS MATERIALIZED (
+    -- The lanes with a due task.
     SELECT organisation_id, site_id FROM lanes WHERE first_at <= (SELECT now FROM leader)
 ), lane_limit AS MATERIALIZED (
-    -- The most tasks taken from one lane: twice an equal part of the bound. The next claim takes
-    -- the rest of longer lanes.
+    -- The most tasks taken from one lane: twice an equal part of the bound, since shorter lanes
+    -- leave room. The next claim takes the rest of longer lanes.
     SELECT least(n, :organisation_in_flight::int,
         1 + 2 * n / greatest(1, (SELECT count(*) FROM open)))::int AS n FROM bound
 ), due AS (
+    -- The first due tasks of each lane. site_rank counts them from the Site's tasks in flight on.
     -- LIMIT 1000 tells the planner that a scan never reads all tasks of a lane.
     SELECT o.id, l.organisation_id, l.site_id, coalesce(f.n, 0)
            + row_number() OVER (PARTITION BY l.organisation_id, l.site_id ORDER BY o.available_at, o.id) AS site_rank

@@ -1,19 +1,19 @@
--- Claims the named tasks for dispatch, right after the commits that wrote them. A task that is not
--- waiting or not due, whose queue is paused, or that exceeds the bound of its organisation or its
--- queue, stays. The statement skips locked tasks. It reads each task by its id, also where the
--- planner prefers another index.
+-- Claims the named tasks for dispatch and returns them, for Store.ClaimTasks, right after the
+-- commits that wrote them. It skips a task that is locked, dispatched or not due. It also skips a
+-- task if its queue is paused, or if it exceeds the bound of its organisation or its queue.
 --
 --   :tasks                    ids of the tasks
 --   :queue                    the queue that :organisation_in_flight and :queue_in_flight bound
---   :organisation_in_flight   how many of its tasks of one organisation may be in flight
---   :queue_in_flight          how many of its tasks of all organisations may be in flight
---   :other_in_flight          as :organisation_in_flight, for each other queue
+--   :organisation_in_flight   how many tasks of :queue one organisation may have in flight
+--   :queue_in_flight          how many tasks of :queue all organisations may have in flight
+--   :other_in_flight          the same bound for each other queue and organisation
 --   :webhooks                 QueueWebhooks
 --   :webhooks_in_flight       factor of :other_in_flight for webhooks
 --   :most_webhooks            how many webhooks one claim takes at most
 --   :claim_lease              ClaimLease in milliseconds
 WITH asked AS MATERIALIZED (
-    -- The commit does not wait for the disk: tasks whose claim a crash undoes are dispatched again.
+    -- The commit does not wait for the disk. If a crash undoes the claim, its tasks are dispatched
+    -- again. LATERAL with LIMIT 1 makes the planner look each task up by its id.
     SELECT w.id, w.queue, w.organisation_id
     FROM (SELECT DISTINCT id FROM unnest(:tasks::uuid[]) AS a (id),
           (SELECT set_config('synchronous_commit', 'off', true)) AS commit) a
@@ -21,6 +21,7 @@ WITH asked AS MATERIALIZED (
     WHERE w.dispatched_at IS NULL AND w.available_at <= (SELECT now FROM service_now)
       AND w.queue <> ALL (ARRAY(SELECT queue FROM queue_pauses))
 ), organisation_capacity AS MATERIALIZED (
+    -- How many more tasks of each queue each organisation may have in flight.
     SELECT l.queue, l.organisation_id,
            CASE l.queue WHEN :queue THEN :organisation_in_flight::int
                WHEN :webhooks THEN :webhooks_in_flight::int * :other_in_flight::int
@@ -29,6 +30,7 @@ WITH asked AS MATERIALIZED (
                    AND f.dispatched_at IS NOT NULL) AS free
     FROM (SELECT DISTINCT queue, organisation_id FROM asked) l
 ), queue_capacity AS MATERIALIZED (
+    -- How many tasks this claim may take of :queue and of the webhooks. Other queues have no bound.
     SELECT q.queue, CASE q.queue WHEN :webhooks THEN :most_webhooks ELSE :queue_in_flight - (
                SELECT count(*) FROM tasks_leased f WHERE f.queue = q.queue) END AS free
     FROM (SELECT DISTINCT queue FROM asked) q WHERE q.queue IN (:queue, :webhooks)

@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// Dispatch bounds one claim of due tasks.
+// Dispatch holds the bounds of one claim of tasks: of ClaimDue, or of ClaimTasks.
 type Dispatch struct {
 	Queue Queue
 	// Limit is the maximum number of tasks that one claim takes.
@@ -25,7 +25,7 @@ type Dispatch struct {
 	MinRoom int
 }
 
-// total is Total, with the largest int32 for no bound.
+// total returns Total, or the largest int32 if there is no bound.
 func (d Dispatch) total() int {
 	if d.Total == 0 {
 		return math.MaxInt32
@@ -97,8 +97,8 @@ UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL, available_at = 
 )
 
 // ClaimDue claims due tasks for dispatch, fairly between organisations and then between their
-// Sites; none of a paused queue. The claim holds for ClaimLease. The caller confirms or releases
-// the tasks.
+// Sites. It claims nothing from a paused queue, nor while another ClaimDue of the queue runs. The
+// claim holds for ClaimLease. The caller passes the tasks to ConfirmDispatched or ReleaseTasks.
 func (s *Store) ClaimDue(ctx context.Context, d Dispatch) ([]Task, error) {
 	due, err := s.hasDue(ctx, d.Queue)
 	if err != nil || !due {
@@ -123,9 +123,9 @@ func (s *Store) hasDue(ctx context.Context, q Queue) (due bool, err error) {
 }
 
 // ClaimTasks claims the named tasks for dispatch, right after the commits that wrote them. Tasks
-// beyond the bounds stay for ClaimDue. d bounds its own queue; its Limit does not count. For every
-// other queue, others.InFlight bounds each organisation, times webhooksInFlight for webhooks.
-// others.Limit bounds the webhooks of the call.
+// beyond the bounds stay for ClaimDue. In the queue d.Queue, d.InFlight and d.Total apply. In every
+// other queue, others.InFlight applies to each organisation, times webhooksInFlight for webhooks.
+// others.Limit is the maximum number of webhooks that the call claims.
 func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d, others Dispatch) ([]Task, error) {
 	var tasks []Task
 	err := s.pg.Select(ctx, claimTasksSQL, postgres.Args{
@@ -137,8 +137,9 @@ func (s *Store) ClaimTasks(ctx context.Context, ids []TaskID, d, others Dispatch
 	return tasks, wrap("claim tasks", err)
 }
 
-// InFlight returns the number of a queue's dispatched tasks that count against caps: they wait in
-// Redis or run. Retries that are not due yet do not count, nor tasks whose lease ended long ago.
+// InFlight returns the number of a queue's dispatched tasks that wait in Redis or run. Webhook
+// retries that are not due yet do not count. Neither do tasks whose lease ended over 15 seconds
+// ago.
 func (s *Store) InFlight(ctx context.Context, q Queue) (n int, err error) {
 	err = s.pg.Get(ctx, inFlightSQL, postgres.Args{"queue": string(q)}, &n)
 	return n, wrap("count tasks in flight", err)
@@ -169,7 +170,7 @@ func claimedArgs(tasks []Task) postgres.Args {
 	return postgres.Args{"tasks": ids, "epochs": epochs}
 }
 
-// AnyTime is the longest time within which ReclaimLost looks for expired leases.
+// AnyTime makes ReclaimLost look for every expired lease, however old: it is 100 years.
 const AnyTime = 100 * 365 * 24 * time.Hour
 
 // ReclaimLost makes at most limit tasks due again whose leases have expired within the given time:
@@ -182,16 +183,17 @@ func (s *Store) ReclaimLost(ctx context.Context, within time.Duration, limit int
 	return n, wrap("reclaim lost tasks", err)
 }
 
-// ReclaimQueue makes every task of the queue that is in flight due again, after its Redis may have
-// lost some, and returns their number. If a task is still running, its second run skips what the
-// first has leased.
+// ReclaimQueue makes every dispatched task of a queue due again, after Redis may have lost some of
+// them, and returns their number. If a task is still running, its second run skips what the first
+// has leased.
 func (s *Store) ReclaimQueue(ctx context.Context, q Queue) (int, error) {
 	n, err := s.pg.Run(ctx, reclaimQueueSQL, postgres.Args{"queue": string(q)})
 	return n, wrap("reclaim the tasks of a queue", err)
 }
 
-// ReclaimEarly makes at most limit webhook retries due at once. They are due by service time, since
-// the sandbox's clock was advanced, but still wait in Redis by real time. It returns their number.
+// ReclaimEarly makes at most limit webhook retries due at once and returns their number. It takes
+// those that still wait in Redis, by server time, although the sandbox's clock was advanced past
+// the time when they are due.
 func (s *Store) ReclaimEarly(ctx context.Context, limit int) (int, error) {
 	n, err := s.pg.Run(ctx, reclaimEarlySQL, postgres.Args{
 		"most": limit, "lease": (retryLease + time.Second).Milliseconds(),
@@ -221,7 +223,7 @@ func (s *Store) RepeatTask(ctx context.Context, id TaskID, after time.Duration) 
 // Backlog is the load of one queue.
 type Backlog struct {
 	Queue     Queue
-	InFlight  int // as of Store.InFlight
+	InFlight  int // dispatched tasks, except webhook retries that are not due yet
 	Due       int // due tasks: those in flight, and at most MaxWaitingCounted waiting ones
 	OldestDue Age // of the oldest due task that is not dispatched; 0 if none
 }

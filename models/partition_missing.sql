@@ -1,7 +1,8 @@
--- Lists the partitions that should exist and do not: for the present period and the next ones.
+-- Lists the partitions that should exist and do not, for Store.MakePartitions: those of the present
+-- period (ahead is 0) and of the next ones, the earliest first. begins is a partition's start.
 --
---   :tables, :periods   the partitioned tables, and their periods
---   :ahead              the number of periods ahead
+--   :tables, :periods   the partitioned tables, and the period of each: 'week' or 'month'
+--   :ahead              the number of periods after the present one
 SELECT t.parent AS parent, t.period, b.begins, n AS ahead
 FROM unnest(:tables::text[], :periods::text[]) AS t (parent, period) CROSS JOIN generate_series(0, :ahead::int) AS n
 CROSS JOIN LATERAL (

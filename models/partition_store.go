@@ -17,8 +17,9 @@ var (
 	missingPartitionsSQL  = postgres.SQL(missingPartitionsText)
 
 	makePartitionSQL = postgres.SQL(`SELECT make_partition(:table, :period, :begins, :most)`)
-	// oldPartitionsSQL selects the partitions that began before the retention, by server time. kept
-	// is what retention keeps of a partition that also ended before it.
+	// oldPartitionsSQL selects the partitions that began longer ago than :age, the retention in
+	// milliseconds, by server time. kept is what retention keeps of a partition that also ended
+	// that long ago; see the SQL function kept_in_partition.
 	oldPartitionsSQL = postgres.SQL(`
 SELECT name, lowest, beyond, beyond <= old.id AS ended, CASE WHEN beyond <= old.id THEN
     kept_in_partition(:table, name, (SELECT now FROM service_now) - :age::bigint, :most) ELSE 0 END AS kept
@@ -28,7 +29,7 @@ WHERE parent = :table AND lowest < old.id ORDER BY lowest`)
 		`SELECT drop_partition(:table, :partition, (SELECT now FROM service_now) - :age::bigint, :most)`)
 
 	// strayIDsSQL tells whether the default partition holds ids that belong elsewhere. Its ids
-	// should be older than every partition, or past minPartitionAge.
+	// should be older than every other partition, or older than :age milliseconds.
 	strayIDsSQL = `
 SELECT EXISTS (SELECT FROM %s_default WHERE %s >= (
     SELECT greatest(lowest, id_at(statement_timestamp() - :age::bigint * interval '1 ms'))
@@ -48,7 +49,7 @@ SELECT count(*) FROM raised`)
 // MakePartitions makes the partitions of the present period and of the next ones. It skips a table
 // that a long transaction or a dump locks: a later call makes up for it. It raises an alert for
 // each table that lacks a partition which is soon needed, and for each default partition with ids
-// that belong elsewhere. It closes the other alerts of its kind.
+// that belong elsewhere. It closes the alerts of this kind that no longer apply.
 func (s *Store) MakePartitions(ctx context.Context) error {
 	missing, err := s.missingPartitions(ctx)
 	if err != nil {
@@ -65,10 +66,11 @@ func (s *Store) MakePartitions(ctx context.Context) error {
 	return wrap("alert of partitions", s.alertPartitions(ctx))
 }
 
+// missingPartition is a partition that should exist and does not.
 type missingPartition struct {
-	Parent, Period string
-	Begins         time.Time
-	Ahead          int // periods after the present one
+	Parent, Period string    // the table, and the length of its partitions: "week" or "month"
+	Begins         time.Time // where the partition's period begins
+	Ahead          int       // periods after the present one
 }
 
 func (s *Store) missingPartitions(ctx context.Context) (missing []missingPartition, err error) {
@@ -110,7 +112,7 @@ func (s *Store) alertPartitions(ctx context.Context) error {
 }
 
 // changePartition runs a statement that changes a table's partitions. done is the statement's
-// result, or false if it would wait for a lock longer than partitionLockTimeout.
+// result, or false if the statement did not get its locks within partitionLockTimeout.
 func (s *Store) changePartition(
 	ctx context.Context, statement postgres.Statement, args postgres.Args,
 ) (done bool, err error) {
@@ -135,8 +137,8 @@ func (s *Store) changePartition(
 type oldPartition struct {
 	Name           string
 	Lowest, Beyond uuid.UUID
-	Ended          bool // it also ended longer ago
-	Kept           int  // what retention keeps of an ended one; above the table's moves: too much to drop it
+	Ended          bool // the partition also ended longer ago than the retention
+	Kept           int  // rows that an ended one must keep; if more than the table's moves, it stays
 }
 
 func (s *Store) oldPartitions(ctx context.Context, t partitionedTable) (old []oldPartition, err error) {
@@ -176,10 +178,10 @@ func (s *Store) DropOldPartitions(ctx context.Context, limit int) (int, error) {
 // idRange is a range of ids: from lowest, below beyond.
 type idRange struct{ lowest, beyond uuid.UUID }
 
-// leftToPartitions returns the ids of the rows that leave a table when their partition is dropped,
-// not one by one. They are the ids of the latest run of adjacent partitions that began before the
-// retention. A partition of which too much is kept ends a run, since it cannot be dropped. So does
-// a gap between partitions, whose rows are in the default partition.
+// leftToPartitions returns the ids of the rows that are removed with their partition, not one by
+// one. They are the ids of the latest run of adjacent partitions that began longer ago than the
+// retention. A partition that must keep too many rows ends a run, since it cannot be dropped. A gap
+// between partitions also ends a run: the rows of a gap are in the default partition.
 func (s *Store) leftToPartitions(ctx context.Context, table string) (left idRange, err error) {
 	for _, t := range partitionedTables {
 		if t.name != table {

@@ -8,11 +8,11 @@ import (
 	"partnerbilling/models/seal"
 )
 
-// Party identifies the customer and agreement of a sign-up, by the customer app's names. Partners
-// never see it. It is stored sealed under the master key, bound to its row.
+// Party identifies the customer and agreement of a sign-up or a payment. Partners never see it. It
+// is stored encrypted ("sealed") under the master key, bound to the row that it belongs to.
 type Party struct {
-	CustomerID  string
-	AgreementID string
+	CustomerID  string // as the customer app names the customer
+	AgreementID string // as the customer app names the agreement that the rail debits
 }
 
 // errNoKeyring says that the process has no master key for a Party.
@@ -21,7 +21,8 @@ var errNoKeyring = errors.New("models: customer and agreement need the master ke
 // SetKeyring sets the master keys that seal a Party. It must precede every other call.
 func (s *Store) SetKeyring(ring *seal.Keyring) { s.ring = ring }
 
-// sealParty seals a party and binds it to the row with the id.
+// sealParty seals a party and binds it to the row with the id. The plain text is the length of
+// CustomerID as a uvarint, CustomerID and AgreementID.
 func sealParty[N Noun](s *Store, party Party, row ID[N]) ([]byte, error) {
 	if s.ring == nil {
 		return nil, errNoKeyring
@@ -52,8 +53,8 @@ func openParty[N Noun](s *Store, sealed []byte, row ID[N]) (Party, error) {
 	return Party{CustomerID: text[:length], AgreementID: text[length:]}, nil
 }
 
-// readParty is openParty, but reports a party that cannot be opened as unreadable, not as an error.
-// So one such row does not fail the statement's other rows.
+// readParty is openParty, but reports a party that cannot be decrypted as unreadable, not as an
+// error. One such row thus does not fail the other rows of a statement.
 func readParty[N Noun](s *Store, sealed []byte, row ID[N]) (party Party, unreadable bool, err error) {
 	party, err = openParty(s, sealed, row)
 	if errors.Is(err, seal.ErrOpen) {
@@ -62,7 +63,8 @@ func readParty[N Noun](s *Store, sealed []byte, row ID[N]) (party Party, unreada
 	return party, false, err
 }
 
-// partyAAD binds a sealed party to its row.
+// partyAAD returns the additional authenticated data that binds a sealed party to its row: the noun
+// and the bytes of the id.
 func partyAAD[N Noun](row ID[N]) []byte {
 	var noun N
 	aad := make([]byte, 0, 32)

@@ -20,7 +20,7 @@ type Pause struct {
 	OrganisationID OrganisationID // zero: the pause of a queue
 	Organisation   string         // its name
 	Queue          Queue          // "": the pause of an organisation's debits
-	At             Millis
-	By             string // the operator
-	Reason         string
+	At             Millis         // service time at which the pause began
+	By             string         // the operator's name
+	Reason         string         // in the operator's words
 }

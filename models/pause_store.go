@@ -79,7 +79,7 @@ func (s *Store) ResumeDebits(ctx context.Context, organisation OrganisationID) (
 }
 
 // WakeDebits makes at most limit postponed debit tasks of an organisation due, and returns their
-// number. resumption is the task that ResumeDebits returned.
+// number; below limit, none is left. resumption is the task that ResumeDebits returned.
 func (s *Store) WakeDebits(ctx context.Context, resumption TaskID, limit int) (n int, err error) {
 	err = s.pg.Get(ctx, wakeDebitsSQL, postgres.Args{
 		"task": resumption, "queue": string(QueueDebits), "most": limit,
@@ -87,9 +87,9 @@ func (s *Store) WakeDebits(ctx context.Context, resumption TaskID, limit int) (n
 	return n, wrap("wake debits", err)
 }
 
-// PauseQueue stops the dispatch of a queue's tasks. Tasks in Redis still run, among them webhooks'
-// retries. Deadlines stay: rows settle without their tasks, those with a debit call as unconfirmed.
-// Errors: ErrReason; ErrNotPausable; ErrPaused.
+// PauseQueue stops the dispatch of a queue's tasks. Tasks that are already in Redis still run,
+// among them retries of webhooks. Deadlines stay: at its deadline, a row settles without its task,
+// as unconfirmed if it is in doubt. Errors: ErrReason; ErrNotPausable; ErrPaused.
 func (s *Store) PauseQueue(ctx context.Context, q Queue) error {
 	act := actFrom(ctx)
 	return wrap("pause queue", s.changeQueue(ctx, q, ErrPaused, pauseQueueSQL, postgres.Args{
@@ -102,7 +102,8 @@ func (s *Store) ResumeQueue(ctx context.Context, q Queue) error {
 	return wrap("resume queue", s.changeQueue(ctx, q, ErrNotPaused, resumeQueueSQL, postgres.Args{"queue": string(q)}))
 }
 
-// changeQueue runs a change of a queue's pause. unchanged is the error if it changes nothing.
+// changeQueue runs a statement that begins or ends a queue's pause. It returns the error unchanged
+// if the statement changes no row.
 func (s *Store) changeQueue(
 	ctx context.Context, q Queue, unchanged error, change postgres.Statement, args postgres.Args,
 ) error {

@@ -1,6 +1,6 @@
 -- Makes postponed debit tasks due after their organisation's debits were resumed, and returns their
--- number. In each lane it skips the tasks that are due already, so that a backlog does not slow it
--- down.
+-- number, for Store.WakeDebits. In each lane it skips the tasks that are due already, so that a
+-- backlog does not slow it down.
 --
 --   :task    the task of the resumption
 --   :queue   the queue of debits
@@ -24,5 +24,6 @@ WITH clock AS MATERIALIZED (
 ), woken AS (
     UPDATE outbox o SET available_at = (SELECT now FROM clock) WHERE o.id = ANY (ARRAY(SELECT id FROM locked))
 )
--- Counts the postponed tasks: another statement may have dispatched some of them meanwhile.
+-- Counts the tasks found postponed, even if another statement has dispatched some of them
+-- meanwhile: a count below :most tells the caller that none is left.
 SELECT count(*) FROM postponed

@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// The limits of a payment intent's life, counted from service time at its creation.
+// The bounds of a payment intent's life, from its creation to its expiry in service time, and the
+// life of an intent whose request sets no expiry.
 const (
 	MinIntentLife     = time.Minute
 	MaxIntentLife     = 24 * time.Hour
 	DefaultIntentLife = 15 * time.Minute
 )
 
-// QRCodeFormat is the format of the QR code in answers.
+// QRCodeFormat is the format in which the API returns an intent's QR code.
 type QRCodeFormat string
 
 // The formats, as on the wire.
@@ -29,7 +30,7 @@ type PaymentIntent struct {
 	ID             PaymentIntentID
 	OrganisationID OrganisationID
 	Code           string // the last part of the URL in the QR code
-	Amount         Amount // before discounts; at least 1
+	Amount         Amount // in minor units, before discounts; at least 1
 	Currency       string // ISO 4217
 	OrderID        string // the partner's; "" for none
 	LineItems      []LineItem
@@ -37,7 +38,7 @@ type PaymentIntent struct {
 	QRCodeFormat   QRCodeFormat
 	State          IntentState
 	Status         TransactionStatus `bun:"transaction_status"` // "" until final
-	StatusReason   RowOutcome        // of Declined: why
+	StatusReason   RowOutcome        // why a Declined payment was declined; "" for other statuses
 	CreatedAt      Millis
 	ExpiresAt      Millis // the first millisecond at which a payment can no longer begin
 	FinalAt        Millis // 0 until final
@@ -51,17 +52,17 @@ func NewPaymentIntentID() PaymentIntentID { return NewID[intentNoun]() }
 // LineItem is one line of a purchase. It describes the goods and bounds the line's discounts. Its
 // JSON is the wire form, and the stored form.
 type LineItem struct {
-	ItemID         string  `json:"itemId"`
-	Quantity       int64   `json:"quantity"`
-	AmountPerUnit  Amount  `json:"amountPerUnit"`
-	AmountSubtotal Amount  `json:"amountSubtotal"`
-	AddOns         *AddOns `json:"addOns,omitempty"`
+	ItemID         string  `json:"itemId"`           // the partner's name of the item
+	Quantity       int64   `json:"quantity"`         // of units
+	AmountPerUnit  Amount  `json:"amountPerUnit"`    // in minor units
+	AmountSubtotal Amount  `json:"amountSubtotal"`   // of the line before discounts; set by the partner
+	AddOns         *AddOns `json:"addOns,omitempty"` // nil for none
 }
 
 // AddOns describes additions to a line.
 type AddOns struct {
-	Customizations string   `json:"customizations,omitempty"`
-	Modifiers      []string `json:"modifiers,omitempty"`
+	Customizations string   `json:"customizations,omitempty"` // free text
+	Modifiers      []string `json:"modifiers,omitempty"`      // identifiers or keys of the partner
 }
 
 // Transaction is a customer's payment of an intent. An intent has at most one.
@@ -70,7 +71,8 @@ type Transaction struct {
 	Discounts []Discount
 	Charge    Amount `bun:"amount_charged"` // the debited amount: the intent's amount less all discounts; may be 0
 	StartedAt Millis
-	// SealedParty is the payer, sealed. Only reads of single payment intents have it.
+	// SealedParty is the sealed [Party] that pays. Only PaymentIntent, PaymentIntentByCode and
+	// similar reads of one intent set it.
 	SealedParty []byte `bun:"party"`
 }
 
@@ -84,9 +86,9 @@ type Discount struct {
 // NewPaymentIntent is a partner's validated request for a payment intent.
 type NewPaymentIntent struct {
 	SiteID         SiteID
-	OrganisationID OrganisationID // whose quota it counts against; zero: none
-	Amount         Amount
-	OrderID        string // "" for none
+	OrganisationID OrganisationID // the intent counts against its quota; zero: against none
+	Amount         Amount         // in minor units, before discounts
+	OrderID        string         // "" for none
 	QRCodeFormat   QRCodeFormat
 	LineItems      []LineItem
 	ReturnURL      string // "" for none; see CheckReturnURL
@@ -116,23 +118,24 @@ func ValidIntentCode(s string) bool {
 	return len(s) == IntentCodeLength && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
-// AmountPaid returns the amount that the customer was charged, and whether the payment has settled.
+// AmountPaid returns the amount of the payment in minor units, and whether the payment has settled.
+// Unless it has, nothing was paid.
 func (p *PaymentIntent) AmountPaid() (Amount, bool) {
 	return p.Transaction.Charge, p.Status == TransactionSettled
 }
 
-// DiscountError names the discount that cannot be given.
+// DiscountError names a discount that cannot be given.
 type DiscountError struct {
-	Index   int    // of the discount
-	Field   string // of it, as written in JSON
+	Index   int    // of the discount in its list, from 0
+	Field   string // the discount's field at fault, as written in JSON
 	Message string // for the customer app: "must be …"
 }
 
 func (e *DiscountError) Error() string { return "models: discount's " + e.Field + " " + e.Message }
 
-// Charge returns the amount to pay after the discounts. *DiscountError: a discount is below 1,
-// names no line, exceeds its line with the line's other discounts, or exceeds the amount with all
-// discounts.
+// Charge returns the amount to pay after the discounts, in minor units. A discount below 1, or of a
+// line that does not exist, is a *DiscountError. So is a discount that makes the discounts of its
+// line exceed the line's subtotal, or all discounts exceed the intent's amount.
 func (p *PaymentIntent) Charge(discounts []Discount) (Amount, error) {
 	left := make([]Amount, len(p.LineItems))
 	for i, line := range p.LineItems {
@@ -156,7 +159,7 @@ func (p *PaymentIntent) Charge(discounts []Discount) (Amount, error) {
 	return charge, nil
 }
 
-// push returns the notification of the intent's final status.
+// push returns the body of the webhook event about the intent's final status.
 func (p *PaymentIntent) push() TransactionStatusPush {
 	push := TransactionStatusPush{
 		SiteID: PushSite{ID: p.SiteID}, PaymentIntentID: p.ID, TransactionID: p.Transaction.ID,
@@ -189,7 +192,7 @@ func (p *PaymentIntent) discountedLines() []PushLineItem {
 	return lines
 }
 
-// statusDescription explains the status further; "" if there is nothing to add.
+// statusDescription explains the status to partners; "" if there is nothing to add.
 func (p *PaymentIntent) statusDescription() string {
 	switch p.Status {
 	case TransactionDeclined:
@@ -205,6 +208,7 @@ func (p *PaymentIntent) statusDescription() string {
 	}
 }
 
+// declineDescription explains to partners why a payment was declined.
 func declineDescription(reason RowOutcome) string {
 	switch reason {
 	case OutcomeInsufficientFunds:

@@ -28,10 +28,10 @@ func toJSON[T any](list []T) (sql.NullString, error) {
 	return sql.NullString{String: string(text), Valid: true}, err
 }
 
-// CreatePaymentIntent creates a payment intent, or returns the intent that key made before
-// (replayed, in its current state). key may be nil: then concurrent calls share one statement and
-// its commit. Errors: ErrNotFound for an unknown Site, *FieldError on expiresAt, *QuotaError,
-// ErrIdempotencyKeyReused, ErrIdempotencyKeyInFlight.
+// CreatePaymentIntent creates a payment intent. If an earlier call with the same key created one,
+// it returns that intent as stored now, and replayed is true. Without a key (nil), concurrent calls
+// share one statement and its commit. Errors: ErrNotFound for an unknown Site; *FieldError on
+// expiresAt; *QuotaError; ErrIdempotencyKeyReused; ErrIdempotencyKeyInFlight.
 func (s *Store) CreatePaymentIntent(
 	ctx context.Context, in NewPaymentIntent, key *IdempotencyKey,
 ) (intent PaymentIntent, replayed bool, err error) {
@@ -48,6 +48,8 @@ func (s *Store) CreatePaymentIntent(
 	return intent, replayed, wrap("create payment intent", err)
 }
 
+// createIntent reserves an event of the organisation's quota and inserts the payment intent. A
+// replay needs no quota.
 func (s *Store) createIntent(
 	ctx context.Context, organisation OrganisationID, asked *insertedIntent, key *IdempotencyKey,
 ) (intent PaymentIntent, replayed bool, err error) {
@@ -63,8 +65,8 @@ func (s *Store) createIntent(
 	return intent, false, err
 }
 
-// createIntentOnce inserts a payment intent, unless refused is set, or reads the intent that the
-// key made before.
+// createIntentOnce returns the payment intent that an earlier call with the key created. Without
+// one, it returns refused if that is set, else it inserts the payment intent.
 func (s *Store) createIntentOnce(
 	ctx context.Context, asked *insertedIntent, key *IdempotencyKey, refused error,
 ) (intent PaymentIntent, replayed bool, err error) {
@@ -95,13 +97,15 @@ func (s *Store) createIntentOnce(
 	return intent, replayed, err
 }
 
-// insertedIntent is a payment intent to insert. The statement fills in what only Postgres knows.
+// insertedIntent is a payment intent to insert. The insertion completes intent with the columns of
+// insertedRow.
 type insertedIntent struct {
 	intent    PaymentIntent
 	lines     *string // the line items as JSON; nil for none
-	expiresAt Millis  // as asked for; 0: after DefaultIntentLife
+	expiresAt Millis  // as requested; 0: DefaultIntentLife after creation
 }
 
+// newInsertedIntent prepares a requested payment intent for insertion, with a new id and code.
 func newInsertedIntent(ctx context.Context, in NewPaymentIntent) (*insertedIntent, error) {
 	lines, err := toJSON(in.LineItems)
 	if err != nil {
@@ -120,7 +124,8 @@ func newInsertedIntent(ctx context.Context, in NewPaymentIntent) (*insertedInten
 }
 
 // made returns the payment intent if it was inserted. An expiry out of bounds or an unknown Site
-// prevents the insertion; made reports the former.
+// prevents the insertion. made then returns a *FieldError on the expiry; CreatePaymentIntent checks
+// the Site.
 func (n *insertedIntent) made(inserted bool, err error) (PaymentIntent, error) {
 	switch {
 	case err != nil: // the caller may have left while the insertion goes on
@@ -162,8 +167,9 @@ type insertedRow struct {
 	ExpiresAt      Millis          `db:"expires_at"`
 }
 
-// insertIntents inserts a batch of payment intents. It uses the driver directly, which needs no
-// goroutine to watch the query. It reports which intents were inserted.
+// insertIntents inserts payment intents with one statement, and reports for each element of all
+// whether it was inserted. It uses the driver directly, which needs no goroutine to watch the
+// query.
 func (s *Store) insertIntents(ctx context.Context, all []*insertedIntent) (there []bool, err error) {
 	values, err := insertIntentsSQL.Bind(intentArrays(all))
 	if err != nil {
@@ -184,8 +190,8 @@ func (s *Store) insertIntents(ctx context.Context, all []*insertedIntent) (there
 	return there, err
 }
 
-// completeInserted completes the inserted intents. It reports for each element of all whether it
-// was inserted.
+// completeInserted copies the returned rows into the intents that were inserted. It reports for
+// each element of all whether it was inserted.
 func completeInserted(all []*insertedIntent, rows []insertedRow) ([]bool, error) {
 	index := make(map[PaymentIntentID]int, len(all))
 	for i, one := range all {

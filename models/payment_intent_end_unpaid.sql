@@ -1,11 +1,11 @@
 -- Ends payment intents that no customer has begun to pay, and returns them. An intent of an earlier
--- epoch may have been paid in a lost transaction: it becomes pending until the rail has confirmed
--- that it was not paid.
+-- epoch may have been paid in a database transaction that was lost. It becomes pending until the
+-- rail has confirmed that it was not paid.
 --
---   :status       Cancelled or Expired
+--   :status       how the intents end: Cancelled or Expired
 --   :rail_memory  RailMemory in milliseconds
---   DUE           a query that selects the intents' site_id and id and locks them; see
---                 endUnpaidSQL in payment_intent_store.go
+--   DUE           a query that selects site_id and id of the intents and locks them. The function
+--                 endUnpaidSQL in payment_intent_store.go inserts it
 WITH due AS (:DUE
 ), present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e

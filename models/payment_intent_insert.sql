@@ -1,11 +1,13 @@
--- Inserts payment intents, one for each element of the arrays, and returns what only Postgres
--- knows. An expiry out of bounds prevents the insertion.
+-- Inserts payment intents for Store.CreatePaymentIntent, one for each element of the arrays. It
+-- returns the columns of each inserted intent that only Postgres knows. An unknown Site or an
+-- expiry out of bounds prevents the insertion of its intent.
 --
 --   :sites, :ids, :codes, :amounts, :orders, :lines, :formats, :expiries, :traces, :returns
---                          the intents, one array a column; orders and returns may be "",
---                          expiries 0 for the default
+--                          the intents, one array for each column. Amounts are in minor units. In
+--                          :orders and :returns, '' is none. In :lines, NULL is none. :expiries are
+--                          in milliseconds of service time; 0 is the default
 --   :default_life          the life of an intent without an expiry, in milliseconds
---   :min_life, :max_life   the bounds of an expiry from now, in milliseconds
+--   :min_life, :max_life   the least and the greatest time from now to an expiry, in milliseconds
 INSERT INTO payment_intents AS p (site_id, id, organisation_id, epoch, code, amount, currency, order_id, line_items,
     qr_code_format, created_at, expires_at, trace_id, return_url)
 SELECT s.id, n.id, s.organisation_id, (SELECT epoch FROM database_epoch), n.code, n.amount, s.currency,

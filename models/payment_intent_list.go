@@ -6,7 +6,8 @@ type IntentPosition = Position[PaymentIntentID]
 func (p *PaymentIntent) position() IntentPosition { return IntentPosition{p.CreatedAt, p.ID} }
 
 // IntentQuery asks for one page of a Site's payment intents, ordered by CreatedAt and then ID,
-// newest first. State and Status select by effective state: an overdue intent counts as expired.
+// newest first. State and Status select by effective state: a payment intent past its expiry counts
+// as expired, even before a statement has recorded that.
 type IntentQuery struct {
 	SiteID      SiteID
 	OrderID     string            // "": all
@@ -15,11 +16,11 @@ type IntentQuery struct {
 	CreatedFrom *Millis           // inclusive; nil: no bound
 	CreatedTo   *Millis           // inclusive; nil: no bound
 	Direction   Direction
-	At          IntentPosition // the page's position
-	Limit       int            // intents at most, 1 to 100
+	At          IntentPosition // the page holds the intents that follow it in Direction
+	Limit       int            // maximum number of intents on the page, 1 to 100
 }
 
-// IntentPage is one page of the list: intents in effective state, without a total.
+// IntentPage is one page of the list, with intents in their effective states. Total is always 0.
 type IntentPage = Page[PaymentIntent, PaymentIntentID]
 
 // isOverdue reports whether the intent is past its expiry and not ended yet.

@@ -1,26 +1,28 @@
--- One page of a Site's payment intents, and whether intents lie behind it. An empty page has one
--- row, without an intent.
+-- Reads one page of a Site's payment intents for Store.ListPaymentIntents, newest first. Every row
+-- also holds the service time, and whether intents lie behind the page. An empty page is one row
+-- without an intent.
 --
 --   :site                    the Site
 --   :from, :to               the range of created_at, inclusive, in milliseconds of service time
---   :ahead_at, :ahead_key    the position beyond which the page lies: created_at and id
---   :behind_at, :behind_key  the position behind which intents are looked for
---   :limit                   the largest number of intents
+--   :ahead_at, :ahead_key    where the scan for the page starts: a created_at and an id
+--   :behind_at, :behind_key  where the scan for intents behind the page starts
+--   :limit                   one more than the page holds, to show whether another page follows
 --   :order_id                the orderId, if FILTER selects by it
 --   FILTER                   a condition on every intent p
---   PARTS, OTHERS            the intents of the page, and the condition that intents lie behind it,
---                            source by source; see intentSource in payment_intent_list_store.go
+--   PARTS                    the union of the page's intents from each source
+--   OTHERS                   the condition that a source has intents behind the page
 --
--- newListStatement in page.go replaces the other variables in upper case.
+-- payment_intent_list_store.go composes PARTS and OTHERS; see intentSource there. newListStatement
+-- in page.go replaces the other variables in upper case.
 --
--- The page and behind come from one snapshot and one reading of the clock. Each source is an
--- ordered scan of one index that ends at the limit. Only the position and the far end of the time
--- range bound it: with a condition on the near end, the scan would begin there and not at the
--- position.
+-- Each source is an ordered scan of one index that ends at the limit. Only the position and the far
+-- end of the time range bound it: with a condition on the near end, the scan would begin there and
+-- not at the position.
 WITH clock AS MATERIALIZED (
     SELECT now FROM service_now
 ), overdue AS MATERIALIZED (
-    -- Overdue intents, which are few and selected by expiry.
+    -- Intents past their expiry that no statement has ended yet. They are few, so no ordered scan
+    -- is needed.
     SELECT p.* FROM payment_intents p
     WHERE p.state = 'created' AND p.expires_at <= (SELECT now FROM clock) AND p.site_id = :site AND :FILTER
 ), page AS (

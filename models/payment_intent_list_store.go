@@ -14,14 +14,14 @@ import (
 //go:embed payment_intent_list.sql
 var listIntentsText string
 
-// intentFilter selects a list of intents.
+// intentFilter selects the intents of a list by effective state.
 type intentFilter struct {
-	ofOrder bool
-	state   IntentState
-	status  TransactionStatus
+	ofOrder bool              // only intents of one orderId, the argument order_id
+	state   IntentState       // "": all
+	status  TransactionStatus // "": all
 }
 
-// intentLists are the lists by filter.
+// intentLists holds the statements of every filter.
 var intentLists = newIntentLists()
 
 func newIntentLists() map[intentFilter]listStatement {
@@ -37,8 +37,8 @@ func newIntentLists() map[intentFilter]listStatement {
 	return lists
 }
 
-// list makes the list of a filter from its sources. Together they contain every matching intent
-// once.
+// list returns the statements of a filter. They combine its sources, which together contain every
+// matching intent once.
 func (f intentFilter) list() listStatement {
 	filter := "true"
 	if f.ofOrder {
@@ -56,7 +56,8 @@ func (f intentFilter) list() listStatement {
 
 // intentPart selects the page's intents of one source. intentOthers tells whether the source has
 // intents behind the page. It reads only the next index entry: EXISTS would ignore the ORDER BY and
-// could read more.
+// could read more. Its condition on :behind_at is false for the first page, which has nothing
+// behind it.
 const (
 	intentPart = `
     (SELECT * FROM (
@@ -71,7 +72,8 @@ const (
      ORDER BY p.created_at :BACK, p.id :BACK LIMIT 1) IS NOT NULL`
 )
 
-// intentSource is a part of the list that one index holds in order.
+// intentSource is a part of the list that one index holds in order: the table or CTE to read as p,
+// and a condition on p.
 type intentSource struct{ from, where string }
 
 // storedIntents selects intents by a condition on stored columns.
@@ -82,8 +84,8 @@ func storedIntents(where string) intentSource {
 // overdueIntents are intents past their expiry that no statement has ended yet.
 var overdueIntents = intentSource{"overdue", "true"}
 
-// sources returns the parts of the list. Final intents are read status by status: an index over all
-// final intents would duplicate the one by status.
+// sources returns the sources of a filter. Final intents have one source for each status: an index
+// over all final intents would duplicate the one by status.
 func (f intentFilter) sources() []intentSource {
 	switch {
 	case f.status != "" && f.state != "" && f.state != IntentFinal:
@@ -101,7 +103,7 @@ func (f intentFilter) sources() []intentSource {
 	}
 }
 
-// endedIntents returns the parts with intents that ended with one of the statuses.
+// endedIntents returns the sources of the intents that ended with one of the statuses.
 func endedIntents(statuses ...TransactionStatus) []intentSource {
 	var sources []intentSource
 	for _, s := range statuses {
@@ -128,15 +130,16 @@ func (q *IntentQuery) statement() (postgres.Statement, postgres.Args) {
 	return intentLists[q.filter()].going(q.Direction), args
 }
 
-// ListPaymentIntents returns one page of a Site's payment intents. A walk through the pages finds
-// every intent that matched throughout exactly once, despite concurrent changes. It expires the
-// page's overdue intents before it answers, so that no concurrent payment contradicts the answer.
+// ListPaymentIntents returns one page of a Site's payment intents. A walk through all pages returns
+// each intent that matches during the whole walk exactly once, despite concurrent changes. The call
+// expires the page's overdue intents before it answers, so that no concurrent payment contradicts
+// the answer. An unknown State or Status, or a Limit out of range, is an error.
 func (s *Store) ListPaymentIntents(ctx context.Context, q IntentQuery) (page IntentPage, err error) {
 	if _, ok := intentLists[q.filter()]; !ok || q.Limit < 1 || q.Limit > maxPage {
 		return IntentPage{}, fmt.Errorf("models: list payment intents: state %q, status %q, limit %d", q.State, q.Status,
 			q.Limit)
 	}
-	const tries = 3 // a page may show intents that expire between two reads
+	const tries = 3 // more intents may expire between two reads; effective below covers the rest
 	for range tries {
 		if page, err = s.listPaymentIntents(ctx, &q); err != nil {
 			break
@@ -160,6 +163,7 @@ func (s *Store) ListPaymentIntents(ctx context.Context, q IntentQuery) (page Int
 	return page, wrap("list payment intents", err)
 }
 
+// listPaymentIntents reads the page once, with intents in their stored states.
 func (s *Store) listPaymentIntents(ctx context.Context, q *IntentQuery) (IntentPage, error) {
 	list, args := q.statement()
 	var rows []*intentListRow
@@ -169,6 +173,7 @@ func (s *Store) listPaymentIntents(ctx context.Context, q *IntentQuery) (IntentP
 	return pageOf(rows, q.page(), (*PaymentIntent).position), nil
 }
 
+// intentListRow is a row of payment_intent_list.sql.
 type intentListRow struct {
 	listHead
 	PaymentIntent

@@ -7,14 +7,19 @@ type IntentState string
 
 // The states of a payment intent.
 const (
-	IntentCreated IntentState = "created" // waiting for a customer; over at expiresAt
-	IntentPending IntentState = "pending" // a payment has begun: expiry and cancellation no longer end the intent
-	IntentFinal   IntentState = "final"   // the transaction status says how it ended
+	// IntentCreated: no customer has begun to pay. The state ends at ExpiresAt at the latest.
+	IntentCreated IntentState = "created"
+	// IntentPending: a payment has begun, or may have begun in an earlier epoch. Neither expiry nor
+	// cancellation ends the intent without the rail's answer.
+	IntentPending IntentState = "pending"
+	// IntentFinal: the intent has ended; its TransactionStatus says how.
+	IntentFinal IntentState = "final"
 )
 
-// IntentStates are all states, in the order of a payment intent's life.
+// IntentStates lists every state, in the order of a payment intent's life.
 var IntentStates = []IntentState{IntentCreated, IntentPending, IntentFinal}
 
+// intentTransitions holds the states that each state may become.
 var intentTransitions = transitions[IntentState]{
 	IntentCreated: {IntentPending, IntentFinal},
 	IntentPending: {IntentFinal},
@@ -31,27 +36,27 @@ type TransactionStatus string
 const (
 	TransactionSettled  TransactionStatus = "Settled"  // paid
 	TransactionDeclined TransactionStatus = "Declined" // refused by the account or the customer; nothing was debited
-	// the rail could not debit, and has confirmed that nothing was debited
+	// TransactionFailed: the rail could not debit, and has confirmed that nothing was debited.
 	TransactionFailed    TransactionStatus = "Failed"
 	TransactionCancelled TransactionStatus = "Cancelled" // cancelled by the partner before a payment began
 	TransactionExpired   TransactionStatus = "Expired"   // no payment began in time
 )
 
-// TransactionStatuses are all statuses.
+// TransactionStatuses lists every status.
 var TransactionStatuses = []TransactionStatus{
 	TransactionSettled, TransactionDeclined, TransactionFailed, TransactionCancelled, TransactionExpired,
 }
 
-// endings are the statuses that can end a payment intent in each state. Only the rail's answer ends
-// a pending intent, and it never ends a created one. A pending intent that closes unpaid ends as
-// its ClaimedTransaction.ClosingAs instead.
+// endings holds the statuses with which a payment intent can end from each state. Only the rail's
+// answer ends a pending intent, and it never ends a created one. One exception is not listed: a
+// pending intent with a ClaimedTransaction.ClosingAs ends with that status if it was not paid.
 var endings = map[IntentState][]TransactionStatus{
 	IntentCreated: {TransactionCancelled, TransactionExpired},
 	IntentPending: {TransactionSettled, TransactionDeclined, TransactionFailed},
 	IntentFinal:   {},
 }
 
-// CanEndAs reports whether a payment intent may end with the status from s.
+// CanEndAs reports whether a payment intent in state s may end with the status.
 func (s IntentState) CanEndAs(status TransactionStatus) bool {
 	return slices.Contains(endings[s], status)
 }

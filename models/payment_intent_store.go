@@ -18,7 +18,7 @@ var (
 	ErrIntentCancelled = errors.New("models: payment intent cancelled")
 	// ErrIntentTaken: another customer is paying, or has paid.
 	ErrIntentTaken = errors.New("models: payment intent taken by another customer")
-	// ErrIntentEnded: another customer's payment has ended.
+	// ErrIntentEnded: another customer's payment has ended. It is an ErrIntentTaken, too.
 	ErrIntentEnded = fmt.Errorf("%w: ended", ErrIntentTaken)
 	// ErrIntentNotCancellable: a payment has begun, or the payment intent has ended otherwise.
 	ErrIntentNotCancellable = errors.New("models: payment intent cannot be cancelled")
@@ -59,8 +59,8 @@ func (s *Store) PaymentIntent(ctx context.Context, site SiteID, id PaymentIntent
 	return intent, wrap("payment intent", err)
 }
 
-// PaymentIntentByCode returns an intent as PaymentIntent does, for the customer app, which knows
-// the code. It also returns the payee.
+// PaymentIntentByCode returns the intent with a code, as PaymentIntent does, and its payee. The
+// customer app knows the code from the QR code.
 func (s *Store) PaymentIntentByCode(ctx context.Context, code string) (PaymentIntent, Payee, error) {
 	var found struct {
 		foundIntent
@@ -74,8 +74,8 @@ func (s *Store) PaymentIntentByCode(ctx context.Context, code string) (PaymentIn
 	return intent, found.Payee, wrap("payment intent by code", notFound(err, "payment intent"))
 }
 
-// OrganisationPaymentIntent returns an intent as PaymentIntent does, of any Site of the
-// organisation.
+// OrganisationPaymentIntent returns an intent of any Site of the organisation, as PaymentIntent
+// does.
 func (s *Store) OrganisationPaymentIntent(
 	ctx context.Context, organisation OrganisationID, id PaymentIntentID,
 ) (PaymentIntent, error) {
@@ -87,6 +87,7 @@ func (s *Store) OrganisationPaymentIntent(
 	return s.PaymentIntent(ctx, site, id)
 }
 
+// intentByID reads an intent of a Site in its stored state; ErrNotFound if there is none.
 func intentByID(
 	ctx context.Context, on postgres.Session, site SiteID, id PaymentIntentID,
 ) (found foundIntent, err error) {
@@ -117,11 +118,12 @@ func endUnpaidSQL(due string) postgres.Statement {
 	return postgres.SQL(strings.Replace(endUnpaidText, ":DUE", due, 1))
 }
 
-// CancelPaymentIntent cancels an intent that no customer has begun to pay. It returns the task that
-// notifies the partner (zero: none). A cancelled intent stays unchanged. An intent of an earlier
-// epoch becomes pending until the rail has confirmed that it was not paid: then the task asks the
-// rail, and comes with ErrIntentNotCancellable. Errors: ErrNotFound; ErrIntentNotCancellable if the
-// intent is pending or has ended otherwise.
+// CancelPaymentIntent cancels an intent that no customer has begun to pay, and returns it with the
+// task that notifies the partner (zero: none). An intent that is cancelled already stays unchanged.
+// Errors: ErrNotFound; ErrIntentNotCancellable if the intent is pending or has ended otherwise.
+//
+// An intent of an earlier epoch becomes pending until the rail has confirmed that it was not paid.
+// The result is then ErrIntentNotCancellable together with a task, which asks the rail.
 func (s *Store) CancelPaymentIntent(
 	ctx context.Context, site SiteID, id PaymentIntentID,
 ) (intent PaymentIntent, task TaskID, err error) {
@@ -149,7 +151,8 @@ func (s *Store) CancelPaymentIntent(
 	return intent, task, wrap("cancel payment intent", err)
 }
 
-// announceEnd writes the event of an intent that has ended, in the same transaction.
+// announceEnd writes the webhook event of an intent that has ended, and returns the task that
+// delivers it.
 func announceEnd(ctx context.Context, tx postgres.Tx, p *PaymentIntent) (TaskID, error) {
 	_, task, err := insertWebhookEvent(ctx, tx, p.OrganisationID, p.TraceID, p.push())
 	return task, err
@@ -210,8 +213,8 @@ func (s *Store) expireIntent(ctx context.Context, site SiteID, id PaymentIntentI
 	return intent, err
 }
 
-// ExpirePaymentIntents ends at most limit overdue intents, each with its event, and returns their
-// number. It skips locked intents.
+// ExpirePaymentIntents expires at most limit overdue intents of all Sites, writes their webhook
+// events, and returns their number. It skips locked intents.
 func (s *Store) ExpirePaymentIntents(ctx context.Context, limit int) (n int, err error) {
 	err = s.pg.InTx(ctx, func(tx postgres.Tx) error {
 		ended, _, err := endUnpaid(ctx, tx, TransactionExpired, expireIntentsSQL, postgres.Args{"most": limit})

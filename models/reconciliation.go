@@ -13,7 +13,7 @@ type DifferenceKind string
 // The kinds of differences.
 const (
 	// DifferenceInFlight: the rail debited an open row or payment, or has not decided yet. Such a
-	// difference passes by itself, and is no finding.
+	// difference passes by itself, and needs no operator.
 	DifferenceInFlight DifferenceKind = "inFlight"
 	// DifferenceUnknown: the rail debited under a key that no row or payment has.
 	DifferenceUnknown DifferenceKind = "railDebitUnknown"
@@ -26,7 +26,7 @@ const (
 	DifferenceParticulars DifferenceKind = "railDebitDiffers"
 )
 
-// Findings are the kinds of differences that need an operator.
+// Findings lists the kinds of differences that need an operator.
 var Findings = []DifferenceKind{
 	DifferenceUnknown, DifferenceUnrecorded, DifferenceDenied, DifferenceParticulars,
 }
@@ -40,8 +40,8 @@ type Difference struct {
 	Kind      DifferenceKind
 	SiteID    SiteID // zero if unknown
 	DebitedAt Millis // by the rail's clock; 0: not debited, or unknown
-	Detail    string // for an operator; no customer, no agreement
-	// Aged says that the rail may have forgotten the debit. DueDifferences sets it.
+	Detail    string // text for an operator; names no customer and no agreement
+	// Aged: the rail may have forgotten the debit. Only DueDifferences sets it.
 	Aged bool
 }
 
@@ -49,9 +49,9 @@ type Difference struct {
 type LedgerEntry struct {
 	RailKey         string
 	SiteID          SiteID
-	RecordedAt      Millis
-	Amount          Amount
-	Currency        string
+	RecordedAt      Millis          // in service time
+	Amount          Amount          // in minor units of Currency
+	Currency        string          // ISO 4217
 	BatchReference  string          // "" for a payment
 	RowReference    string          // "" for a payment
 	PaymentIntentID PaymentIntentID // zero for a row
@@ -76,15 +76,15 @@ func (e *LedgerEntry) Subject() string {
 	return subjectText(e.BatchReference, e.RowReference, e.PaymentIntentID)
 }
 
-// DebitSubject is the row or payment whose rail key a debit has.
+// DebitSubject is the row or payment that a rail key belongs to.
 type DebitSubject struct {
 	RailKey         string
 	SiteID          SiteID
-	BatchReference  string // "" for a payment
-	RowReference    string
+	BatchReference  string          // "" for a payment
+	RowReference    string          // "" for a payment
 	PaymentIntentID PaymentIntentID // zero for a row
-	Open            bool            // the service has yet to learn or to decide how it ends
-	Outcome         string          // of the row, or final status of the payment; "" while open
+	Open            bool            // the rail or an operator may still change its outcome
+	Outcome         string          // a row's RowOutcome or a payment's TransactionStatus; "": none yet
 }
 
 // Subject names the row or payment for an operator.
@@ -92,6 +92,7 @@ func (d *DebitSubject) Subject() string {
 	return subjectText(d.BatchReference, d.RowReference, d.PaymentIntentID)
 }
 
+// subjectText names a payment by its intent, or else a row by its references.
 func subjectText(batch, row string, intent PaymentIntentID) string {
 	if intent != (PaymentIntentID{}) {
 		return "payment " + intent.String()
@@ -103,15 +104,17 @@ func subjectText(batch, row string, intent PaymentIntentID) string {
 type Reconciliation struct {
 	// ComparedTo is the time up to which both lists are compared; 0: nothing has been compared.
 	ComparedTo Millis
-	// Since is when the present rail began. The rail knows no earlier debits.
+	// Since is when the present rail replaced another one, which made all earlier debits; 0: no
+	// rail was replaced.
 	Since Millis
-	// Now is service time.
+	// Now is the service time of the answer.
 	Now Millis
-	// InFlight is the number of differences that are expected to pass, at most MostCounted.
+	// InFlight is the number of differences of DifferenceInFlight, at most MostCounted.
 	InFlight int
 }
 
-// Lag returns how far ComparedTo is behind service time: RailMemory if nothing has been compared.
+// Lag returns how far ComparedTo is behind Now. If nothing has been compared, it returns
+// RailMemory.
 func (r Reconciliation) Lag() time.Duration {
 	if r.ComparedTo == 0 {
 		return RailMemory
@@ -124,8 +127,8 @@ type Comparison struct {
 	// From is the ComparedTo on which the step is based, and To the new one.
 	From, To Millis
 	Found    []Difference
-	Resolved []string // rail keys whose difference has disappeared
+	Resolved []string // rail keys that no longer have a difference
 	// Gap is the detail of an alert if the step skips the time from From to To, which the rail's
-	// list does not cover; else "".
+	// list does not cover. Otherwise it is "".
 	Gap string
 }

@@ -1,9 +1,10 @@
--- Reads the next entries of the ledger of a period, by Site, time and key, with the sealed parties
--- that were debited.
+-- Reads ledger entries of a period for Store.LedgerBetween, in the order of Site, time and rail
+-- key, each with the sealed party that was debited.
 --
---   :from, :to                        the period of recorded_at: from inclusive, to exclusive
---   :after_site, :after_at, :after_key  the position: the entries after it follow
---   :limit                            the maximum number of entries
+--   :from, :to   the period of recorded_at in milliseconds: from inclusive, to exclusive
+--   :after_site, :after_at, :after_key
+--                a position in that order: the statement reads the entries after it
+--   :limit       the maximum number of entries
 WITH page AS MATERIALIZED (
     -- One range of the index ledger_entries_site for each Site, until the page is full.
     SELECT e.* FROM (SELECT id FROM sites WHERE id >= :after_site ORDER BY id) AS s

@@ -1,11 +1,13 @@
--- Records a step of the comparison: moves compared_to, stores and removes differences, and opens
--- and closes their alerts. It records nothing if compared_to differs from :from. Concurrent steps
--- that leave compared_to as it is are all recorded. A difference that is found again with the same
--- kind opens no alert, because an operator may have closed it. An open alert gets the new detail.
+-- Records a step of the comparison of ledger and rail, for Store.RecordComparison: moves
+-- compared_to, stores and removes differences, and opens and closes their alerts. It returns false
+-- and records nothing if compared_to differs from :from. Concurrent steps that leave compared_to as
+-- it is are all recorded. A difference that is found again with the same kind opens no alert,
+-- because an operator may have closed it. An open alert gets the new detail.
 --
 --   :from, :to                  compared_to before (0: none) and after
---   :keys, :kinds, :sites, :debited_at, :details  the differences, one array a column
---   :resolved                   rail keys whose differences are resolved
+--   :keys, :kinds, :sites, :debited_at, :details
+--                               the differences, one array for each column
+--   :resolved                   rail keys that no longer have a difference
 --   :min_recheck, :max_recheck  minRecheck and maxRecheck, in milliseconds
 --   :gap                        the detail of an alert about a time that was never compared, or ''
 WITH moved AS MATERIALIZED (
@@ -13,7 +15,7 @@ WITH moved AS MATERIALIZED (
     UPDATE reconciliation SET compared_to = :to WHERE coalesce(compared_to, 0) = :from
     RETURNING (SELECT now FROM service_now) AS now
 ), found AS MATERIALIZED (
-    -- The differences with what is stored of each from an earlier step.
+    -- The differences, each with the kind and the time that an earlier step has stored.
     SELECT f.key, f.kind, nullif(f.site_id, '00000000-0000-0000-0000-000000000000') AS site_id,
            nullif(f.debited_at, 0) AS debited_at, f.detail, m.now,
            d.kind AS earlier_kind, coalesce(d.found_at, m.now) AS found_at
@@ -49,7 +51,7 @@ WITH moved AS MATERIALIZED (
     WHERE f.earlier_kind = f.kind AND a.kind = f.kind AND a.subject = f.key AND a.closed_at IS NULL
         AND a.detail <> f.detail
 ), raised AS MATERIALIZED (
-    -- A debit in flight is no alert yet.
+    -- A debit in flight raises no alert.
     SELECT count(raise_alert(f.kind, f.key, s.organisation_id, f.site_id, f.detail, ''))
     FROM found f LEFT JOIN sites s ON s.id = f.site_id
     WHERE f.kind <> 'inFlight' AND f.earlier_kind IS DISTINCT FROM f.kind

@@ -1,10 +1,10 @@
--- Finds the batch rows of rail keys. A key is a digest, so the statement computes the digests of
--- the rows of their batches.
+-- Finds the batch rows of rail keys, for Store.DebitSubjects. A rail key consists of digests. The
+-- statement finds the batches by the first digest, and then computes the rail keys of their rows.
 --
 --   :keys      rail keys
---   :batches   the 16 bytes of each key that identify its batch
---   BATCH_KEY  the key of a batch, of which rail keys hold the first 16 bytes
---   ROW_KEY    the rail key of a row
+--   :batches   the batches of :keys: the 16 bytes of a rail key that identify its batch
+--   BATCH_KEY  SQL for the key of a batch; its first 16 bytes are part of the rail keys of its rows
+--   ROW_KEY    SQL for the rail key of a row
 --
 -- reconciliation_store.go replaces the variables in upper case.
 WITH named AS MATERIALIZED (

@@ -65,15 +65,16 @@ func (s *Store) Reconciliation(ctx context.Context) (r Reconciliation, err error
 	return r, wrap("reconciliation", err)
 }
 
-// ledgerRow is an entry as the statements read it.
+// ledgerRow is an entry with its sealed party: the party of the customer link for a row, and of the
+// payment intent for a payment.
 type ledgerRow struct {
 	LedgerEntry
 	LinkID                 LinkID
 	LinkParty, IntentParty []byte
 }
 
-// LedgerBetween returns the next entries with from <= RecordedAt < to after a position, at most
-// limit, by Site, time and rail key.
+// LedgerBetween returns the ledger entries with from <= RecordedAt < to that follow a position, at
+// most limit, ordered by Site, time and rail key.
 func (s *Store) LedgerBetween(
 	ctx context.Context, from, to Millis, after LedgerPosition, limit int,
 ) ([]LedgerEntry, error) {
@@ -83,11 +84,13 @@ func (s *Store) LedgerBetween(
 	})
 }
 
-// LedgerOf returns the entries of rail keys, in any order. Keys without an entry are left out.
+// LedgerOf returns the ledger entries of rail keys, in any order. Keys without an entry are left
+// out.
 func (s *Store) LedgerOf(ctx context.Context, keys []string) ([]LedgerEntry, error) {
 	return s.ledger(ctx, ledgerOfSQL, postgres.Args{"keys": keys})
 }
 
+// ledger runs a statement that reads entries, and opens the parties of the entries.
 func (s *Store) ledger(ctx context.Context, statement postgres.Statement, args postgres.Args) ([]LedgerEntry, error) {
 	var rows []ledgerRow
 	if err := s.pg.Select(ctx, statement, args, &rows); err != nil {
@@ -112,8 +115,8 @@ func (s *Store) ledger(ctx context.Context, statement postgres.Statement, args p
 // maxKeyedBatches is the maximum number of batches whose rows one statement reads.
 const maxKeyedBatches = 20
 
-// DebitSubjects returns the rows and payments of rail keys, in any order. Keys without one are left
-// out.
+// DebitSubjects returns the rows and payments of rail keys, in any order. Keys that no row and no
+// payment has are left out.
 func (s *Store) DebitSubjects(ctx context.Context, keys []string) ([]DebitSubject, error) {
 	var found []DebitSubject
 	rows := map[[keyedBytes]byte][]string{} // by batch
@@ -149,7 +152,8 @@ func (s *Store) DebitSubjects(ctx context.Context, keys []string) ([]DebitSubjec
 	return append(found, payments...), wrap("payments of rail keys", err)
 }
 
-// DecidedKeys returns those of the rail keys about which an operator has decided.
+// DecidedKeys returns the rail keys about whose debits an operator has decided, among the given
+// ones.
 func (s *Store) DecidedKeys(ctx context.Context, keys []string) (decided []string, err error) {
 	err = s.pg.Select(ctx, decidedKeysSQL, postgres.Args{"keys": keys}, &decided)
 	return decided, wrap("decided keys", err)
@@ -190,8 +194,8 @@ func (s *Store) DueDifferences(ctx context.Context, limit int) (due []Difference
 	return due, wrap("due differences", err)
 }
 
-// DropOldDifferences deletes at most limit differences that were found longer ago than audits look
-// back, and returns their number. Their alerts stay.
+// DropOldDifferences deletes at most limit differences that were found longer than auditedHistory
+// ago, and returns their number. Their alerts stay.
 func (s *Store) DropOldDifferences(ctx context.Context, limit int) (int, error) {
 	return s.removeOld(ctx, "drop old differences", dropDifferencesSQL, auditedHistory, limit)
 }
