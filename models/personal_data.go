@@ -7,17 +7,17 @@ import "errors"
 var ErrCustomerInUse = errors.New("models: the customer has open debits or payments")
 
 // CustomerData is everything that the service stores about the customer of a reference on one Site.
-// The payments are those that the customers of its links made on the Site.
+// An operator exports it as JSON. Amounts are in minor units, and times in service time.
 type CustomerData struct {
 	SiteID            SiteID         `json:"siteId"`
 	CustomerReference string         `json:"customerReference"`
-	Links             []LinkData     `json:"links"`
-	Rows              []RowData      `json:"rows"`
-	Movements         []MovementData `json:"movements"`
-	Payments          []PaymentData  `json:"payments"`
+	Links             []LinkData     `json:"links"`     // every link of the reference, oldest first
+	Rows              []RowData      `json:"rows"`      // by submission and position in the batch
+	Movements         []MovementData `json:"movements"` // oldest first
+	Payments          []PaymentData  `json:"payments"`  // on the Site, by the customers of Links
 }
 
-// PartyData is a Party, empty if it was erased.
+// PartyData is a Party, empty if it was erased or no customer has signed up.
 type PartyData struct {
 	CustomerID  string `json:"customerId,omitempty"`
 	AgreementID string `json:"agreementId,omitempty"`
@@ -33,7 +33,7 @@ type LinkData struct {
 	RevokedAt Millis    `json:"revokedAt,omitzero"`
 	TraceID   TraceID   `json:"traceId,omitempty"`
 	PartyData
-	Party []byte `json:"-"` // sealed
+	Party []byte `json:"-"` // PartyData as stored, sealed
 }
 
 // RowData is a batch row.
@@ -73,5 +73,5 @@ type PaymentData struct {
 	StartedAt         Millis            `json:"startedAt"`
 	FinalAt           Millis            `json:"finalAt,omitzero"`
 	PartyData
-	Party []byte `json:"-"` // sealed
+	Party []byte `json:"-"` // PartyData as stored, sealed
 }

@@ -44,8 +44,8 @@ UPDATE payment_intents SET party = '' WHERE site_id = :site AND id = ANY (:payme
 )
 
 // ExportCustomer returns everything that is stored about the customer of a reference. It reads all
-// batches and payments of the Site. It leaves out the rows of removed batches, which wait for the
-// end of their partition. ErrNotFound: the Site has no link of the reference.
+// batches and payments of the Site. It leaves out the rows of removed batches, which still exist
+// until their partition is dropped. ErrNotFound: the Site has no link of the reference.
 func (s *Store) ExportCustomer(ctx context.Context, site SiteID, reference string) (data CustomerData, err error) {
 	data = CustomerData{SiteID: site, CustomerReference: reference}
 	args := postgres.Args{"site": site, "reference": reference}
@@ -76,7 +76,7 @@ func (s *Store) ExportCustomer(ctx context.Context, site SiteID, reference strin
 	return data, wrap("export customer", err)
 }
 
-// openLinks opens the parties of links and returns their customers.
+// openLinks opens the parties of links, and returns the ids of their customers.
 func (s *Store) openLinks(links []LinkData) (customers []string, err error) {
 	for i := range links {
 		party, err := openParty(s, links[i].Party, links[i].LinkID)
@@ -91,8 +91,8 @@ func (s *Store) openLinks(links []LinkData) (customers []string, err error) {
 	return customers, nil
 }
 
-// paymentsOf returns the payments of customers on a Site. Only the opened party of a payment tells
-// its customer: nothing in the database links payments of one customer.
+// paymentsOf returns the payments that customers made on a Site. It opens the party of every
+// payment, because nothing else in the database connects the payments of one customer.
 func (s *Store) paymentsOf(
 	ctx context.Context, tx postgres.Tx, site SiteID, customers []string,
 ) (payments []PaymentData, err error) {
@@ -122,9 +122,9 @@ func (s *Store) paymentsOf(
 }
 
 // EraseCustomer revokes the live link of a reference. It removes customer and agreement from all
-// links of the reference, and from the payments that their customers made on the Site. References,
-// amounts and the ledger remain. It returns the numbers of links and payments. Errors: ErrNotFound;
-// ErrCustomerInUse, after which nothing has changed.
+// links of the reference, and from the payments that the customers of these links made on the Site.
+// References, amounts and the ledger remain. It returns the numbers of links and payments that it
+// has erased. Errors: ErrNotFound; ErrCustomerInUse, after which nothing has changed.
 func (s *Store) EraseCustomer(ctx context.Context, site SiteID, reference string) (links, payments int, err error) {
 	err = s.act(ctx, func(tx postgres.Tx) error {
 		ctx, err := tx.AllowLongStatements(ctx, postgres.LongStatement)
@@ -155,8 +155,8 @@ func (s *Store) EraseCustomer(ctx context.Context, site SiteID, reference string
 	return links, payments, wrap("erase customer", err)
 }
 
-// eraseParties erases the parties of the locked links of a reference, and of their customers'
-// payments.
+// eraseParties erases the parties of the locked links of a reference, and of the payments of their
+// customers. It returns the numbers of both.
 func (s *Store) eraseParties(
 	ctx context.Context, tx postgres.Tx, site SiteID, reference string, found []LinkData,
 ) (links, payments int, err error) {
@@ -213,9 +213,9 @@ var (
 	readPaymentPartiesSQL, writePaymentPartiesSQL = newResealParties("payment_intents")
 )
 
-// ResealParties reseals customers and agreements under the ring's first master key, in transactions
-// of at most 500 rows, and returns the number of changes. A call after an interruption finds only
-// what is left.
+// ResealParties encrypts customers and agreements again under the ring's first master key, in
+// transactions of at most 500 rows, and returns the number of changed rows. A call after an
+// interruption finds only the rows that are left.
 func (s *Store) ResealParties(ctx context.Context, ring *seal.Keyring) (changed int, err error) {
 	links, err := resealParties[linkNoun](ctx, s, ring, readLinkPartiesSQL, writeLinkPartiesSQL)
 	if err != nil {
@@ -225,6 +225,7 @@ func (s *Store) ResealParties(ctx context.Context, ring *seal.Keyring) (changed 
 	return links + payments, wrap("reseal payment intents", err)
 }
 
+// resealParties is ResealParties for one table, with its statements of newResealParties.
 func resealParties[N Noun](
 	ctx context.Context, s *Store, ring *seal.Keyring, read, write postgres.Statement,
 ) (changed int, err error) {

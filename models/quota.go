@@ -10,20 +10,20 @@ import (
 )
 
 // Quotas bound the number of things that one organisation may store at a time. They protect the
-// database and refuse new work only: events and the ends of accepted work are always written. A
-// quota of 0 is no bound.
+// database and refuse new work only. The outcomes of accepted work, and their events, are always
+// written. A quota of 0 is no bound.
 //
 // All but Endpoints are approximate. A process counts its own reservations exactly. It sees those
 // of other processes after quotaFresh, or after quotaFreshLow while at most half of the quota is
 // used.
 type Quotas struct {
-	OpenRows    int64 // rows of batches that are not settled, counted by their tasks
-	Events      int64 // webhook events, and open payment intents, each of which will add one
+	OpenRows    int64 // unsettled rows of batches; a settled row counts until its chunk is settled
+	Events      int64 // webhook events, and open payment intents, each of which will add an event
 	Invitations int64 // invitations that no customer has accepted yet
 	Endpoints   int64 // webhook endpoints, exactly
 }
 
-// QuotaNoun is the noun that a quota counts, as shown to people.
+// QuotaNoun names what a quota counts, as messages to partners word it.
 type QuotaNoun string
 
 // The nouns of quotas.
@@ -38,8 +38,8 @@ const (
 type QuotaError struct {
 	Noun  QuotaNoun
 	Limit int64
-	// RetryAfter is the delay after which usage may have fallen: short if it falls by itself, else
-	// long.
+	// RetryAfter is the delay after which usage may have fallen. It is short where usage falls by
+	// itself, and longer where it depends on the partner's acts or on retention.
 	RetryAfter time.Duration
 }
 
@@ -50,7 +50,7 @@ func (e *QuotaError) Error() string {
 const (
 	// quotaFresh is the validity of a reading while more than half of the quota is used.
 	quotaFresh = time.Second
-	// quotaFreshLow is the validity of a reading otherwise.
+	// quotaFreshLow is the validity of a reading while at most half of the quota is used.
 	quotaFreshLow = 10 * time.Second
 	// quotaReadWithin bounds a reading.
 	quotaReadWithin = time.Second
@@ -64,7 +64,7 @@ type quotaGauge struct {
 	noun       QuotaNoun
 	limit      int64 // 0: no bound
 	retryAfter time.Duration
-	// read counts what is stored. It may stop counting above limit.
+	// read counts what an organisation stores. It may stop counting above limit.
 	read func(ctx context.Context, organisation OrganisationID) (int64, error)
 	now  func() time.Time
 
@@ -72,12 +72,12 @@ type quotaGauge struct {
 	usages *lru.Cache[OrganisationID, *quotaUsage]
 }
 
-// quotaUsage is a gauge's state for one organisation. The gauge's mutex guards it. The release of a
-// reservation lowers all three numbers.
+// quotaUsage is a gauge's state for one organisation. The gauge's mutex guards it. The end of a
+// reservation lowers pending by the whole amount, and used and since by the part not stored.
 type quotaUsage struct {
-	used    int64         // stored at the last reading, and reserved since
-	pending int64         // reserved, and neither stored nor released
-	since   int64         // pending when the last reading began, and reserved since
+	used    int64         // stored at the last reading, plus since
+	pending int64         // reservations that have not ended
+	since   int64         // pending when the last reading began, plus what was reserved afterwards
 	readAt  time.Time     // zero: never
 	reading chan struct{} // closed at the end of the reading in flight; nil: none
 }
@@ -101,10 +101,10 @@ type quotaReservation struct {
 	amount int64
 }
 
-// reserve reserves an amount; the caller must call done on the reservation. One caller refreshes an
-// old reading. Meanwhile the old reading admits other callers; callers that it does not admit wait.
-// If no reading has succeeded yet, only reservations count. Errors: *QuotaError; ctx's error if it
-// ends first.
+// reserve reserves n for an organisation; the caller must call done on the reservation. If the last
+// reading is too old, one caller reads again. Meanwhile, other callers reserve by the old reading
+// if it leaves room, and wait otherwise. If no reading has succeeded yet, only reservations count.
+// Errors: *QuotaError; ctx's error if it ends first.
 func (g *quotaGauge) reserve(ctx context.Context, organisation OrganisationID, n int64) (*quotaReservation, error) {
 	if g.limit == 0 || organisation.IsZero() {
 		return nil, nil
@@ -147,6 +147,7 @@ func (g *quotaGauge) usage(organisation OrganisationID) *quotaUsage {
 	return usage
 }
 
+// isFresh reports whether the last reading is still valid. The caller holds the mutex.
 func (g *quotaGauge) isFresh(usage *quotaUsage) bool {
 	if usage.readAt.IsZero() {
 		return false
@@ -198,7 +199,7 @@ func (r *quotaReservation) done(amount int64) {
 	r.usage.since += amount - r.amount
 }
 
-// stored returns n if it was stored, else 0.
+// stored returns the argument of done: n if n was stored, else 0.
 func stored(n int64, isStored bool) int64 {
 	if isStored {
 		return n

@@ -1,4 +1,5 @@
--- Counts an organisation's webhook events, and its open payment intents.
+-- Counts an organisation's webhook events and, in a second column, its open payment intents. The
+-- quota of events uses both.
 --
 --   :organisation  the organisation
 --   :most          the number at which each count stops

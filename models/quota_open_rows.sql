@@ -1,9 +1,10 @@
--- Counts the rows and the debit tasks of an organisation. A task exists until all of its rows are
--- settled, so that settled rows of an open task count too.
+-- Counts the rows of an organisation's debit tasks and, in a second column, these tasks, for the
+-- quota of open rows. A task exists until all rows of its chunk are settled. Until then, its
+-- settled rows count too.
 --
 --   :organisation  the organisation
---   :queue         the queue of debits
---   :most          how many waiting tasks, and how many tasks in flight, are read at most; with
+--   :queue         QueueDebits
+--   :most          how many waiting tasks, and how many dispatched tasks, are read at most; with
 --                  more, the counts are too low
 SELECT coalesce(sum(task.rows), 0)::bigint, count(*)
 FROM (

@@ -32,7 +32,7 @@ FROM webhook_endpoints WHERE organisation_id = :organisation`)
 )
 
 const (
-	// maxQuotaCounted is the maximum number of rows that a usage query counts in a table.
+	// maxQuotaCounted is the number of rows in a table at which a reading of usage stops counting.
 	maxQuotaCounted = 100_000
 	// retryOpenRows is the delay suggested to a partner while its open rows are settled.
 	retryOpenRows = 10 * time.Second
@@ -41,7 +41,7 @@ const (
 	retryQuota = time.Minute
 )
 
-// quotaGauges are the gauges of a store's quotas.
+// quotaGauges are the gauges of a Store's approximate quotas: all but Endpoints.
 type quotaGauges struct {
 	openRows, events, invitations *quotaGauge
 }
@@ -58,6 +58,8 @@ func (s *Store) newQuotaGauges(q Quotas, now func() time.Time) quotaGauges {
 // task ends. If there are too many tasks to count, the result is at least the quota.
 func (s *Store) openRows(ctx context.Context, organisation OrganisationID) (rows int64, err error) {
 	quota := s.quotas.OpenRows
+	// Full chunks reach the quota with quota/ChunkRows tasks. Twice as many allow for chunks that
+	// are not full.
 	most := max(min(quota, maxQuotaCounted), 2*quota/ChunkRows)
 	var tasks int64
 	err = s.pg.Get(ctx, openRowsSQL, postgres.Args{
@@ -116,8 +118,9 @@ func (s *Store) pendingInvitations(ctx context.Context, organisation Organisatio
 	return n, wrap("pending invitations", err)
 }
 
-// checkEndpointQuota refuses a new endpoint beyond the quota. An existing endpoint may be replaced.
-// The transaction holds the lock of lockWebhookSecrets, so that concurrent PUTs are counted.
+// checkEndpointQuota returns a *QuotaError if a new endpoint would exceed the quota. Replacing an
+// existing endpoint is always allowed. The caller's transaction holds the lock of
+// lockWebhookSecrets, so that concurrent changes count each other.
 func (s *Store) checkEndpointQuota(
 	ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID,
 ) error {

@@ -13,18 +13,19 @@ import (
 // "never seen" does not prove that nothing was debited.
 const RailMemory = 7 * 24 * time.Hour
 
-// BatchKey is the digest shared by the rail keys of a batch's rows. It derives from fields that a
-// partner repeats when it submits a lost batch again, so that such a row keeps its rail key.
+// BatchKey is the digest of a batch that the rail keys of its rows contain. It derives from fields
+// that a partner repeats when it submits a batch again that the database has lost. The rows then
+// have the same rail keys as before, and the rail debits none of them twice.
 type BatchKey [sha256.Size]byte
 
 // NewBatchKey derives the key of a batch from its Site, its batchReference and its generation: the
-// number of batches that the reference has named, including this one.
+// number of batches of the Site that have had this reference, including this one.
 func NewBatchKey(site SiteID, batchReference string, generation int) BatchKey {
 	return digest(site.String(), batchReference, strconv.Itoa(generation))
 }
 
 // Row returns the rail key of the batch's row with this rowReference: "r1_", 32 hex digits for the
-// batch, 32 for the row.
+// batch, and 32 for the row.
 func (k BatchKey) Row(rowReference string) string {
 	row := digest(string(k[:]), rowReference)
 	return "r1_" + hex.EncodeToString(k[:keyedBytes]) + hex.EncodeToString(row[:keyedBytes])
@@ -44,8 +45,8 @@ func batchOfKey(key string) (batch [keyedBytes]byte, ok bool) {
 	return [keyedBytes]byte(sums[:keyedBytes]), true
 }
 
-// PaymentRailKey returns the rail key of a payment intent's one debit. A payment begun again after
-// a loss keeps the key.
+// PaymentRailKey returns the rail key of a payment intent's one debit: "p1_" and the id. A payment
+// that begins again after a loss of the database has the same key.
 func PaymentRailKey(id PaymentIntentID) string { return "p1_" + id.String() }
 
 // digest returns the SHA-256 of the fields, each preceded by its length in eight bytes, so that

@@ -7,17 +7,18 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// RailCount is a worker's count of the rail's answers to one kind of call with one status.
+// RailCount is the number of answers with one status that a worker has got to one kind of rail
+// call.
 type RailCount struct {
 	Call    string // "debit", "lookup" or "cancel"
 	Status  string // as rail.Status writes it
 	Answers int64
 }
 
-// RailAnswers counts the rail's answers of the last hour to one kind of call with one status.
+// RailAnswers counts the rail's answers of the last hour with one status to one kind of call.
 type RailAnswers struct {
-	Call        string
-	Status      string
+	Call        string    // as in RailCount
+	Status      string    // as in RailCount
 	LastMinutes int64     // answers of this minute and the four before
 	LastHour    int64     // answers of this minute and the 59 before
 	LastAt      time.Time // server time of the last report with such an answer

@@ -20,9 +20,9 @@ INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, avail
 SELECT task_id, kind, :queue, :none, :none, :none, next_run_at - :every FROM tick WHERE task_id = :task`)
 
 // StartRecurring writes the task of a kind of recurring work if the work is due, and schedules the
-// next run one interval (every) later. It skips a run while the task of the last run exists. One
+// next run one interval (every) later. It skips a run while the task of an earlier run exists. One
 // statement does all this, so that exactly one process starts each run. StartRecurring reports
-// whether this call has.
+// whether this call has written the task.
 func (s *Store) StartRecurring(ctx context.Context, kind TaskKind, every time.Duration) (bool, error) {
 	n, err := s.pg.Run(ctx, startRecurringSQL, postgres.Args{
 		"kind": string(kind), "queue": string(kind.Queue()), "every": every.Milliseconds(), "task": NewID[taskNoun](),

@@ -20,7 +20,8 @@ var (
 // ValidateReference checks a partner-supplied name (customerReference, batchReference,
 // rowReference, orderId, itemId). It accepts 1 to 128 code points of valid UTF-8 without control or
 // deceptive characters. It refuses "." and "..", which clients and proxies remove from paths.
-// References are opaque: nothing is trimmed, folded or normalised.
+// References are opaque: nothing is trimmed, folded or normalised. Invalid UTF-8 is
+// ErrReferenceLength.
 func ValidateReference(s string) error {
 	switch n := utf8.RuneCountInString(s); {
 	case n < 1 || n > MaxReferenceLength || !utf8.ValidString(s):
@@ -37,7 +38,8 @@ func ValidateReference(s string) error {
 }
 
 // ValidateLabel checks a line of text that people read: the name of an organisation, a Site or a
-// client, or the reason of a discount. It accepts what ValidateReference accepts, and dots.
+// client, or the reason of a discount or an act. It accepts what ValidateReference accepts, and
+// also "." and "..".
 func ValidateLabel(s string) error {
 	if err := ValidateReference(s); !errors.Is(err, ErrReferenceDots) {
 		return err
@@ -45,8 +47,8 @@ func ValidateLabel(s string) error {
 	return nil
 }
 
-// ValidateText checks free text shown to people. Lines and tabs are allowed; other control
-// characters and deceptive characters are not.
+// ValidateText checks free text shown to people. Line ends and tabs are allowed; other control
+// characters and deceptive characters are not. It does not check the length.
 func ValidateText(s string) error {
 	for _, r := range s {
 		if unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' {
@@ -56,8 +58,8 @@ func ValidateText(s string) error {
 	return checkVisible(s)
 }
 
-// deceptive are invisible characters, and characters that change the direction of surrounding text.
-// The joiners U+200C and U+200D are not included: scripts and emoji need them.
+// deceptive holds invisible characters, and characters that change the direction of surrounding
+// text. The joiners U+200C and U+200D are not included: scripts and emoji need them.
 var deceptive = &unicode.RangeTable{R16: []unicode.Range16{
 	{Lo: 0x061C, Hi: 0x061C, Stride: 1},
 	{Lo: 0x200B, Hi: 0x200B, Stride: 1},
@@ -67,6 +69,7 @@ var deceptive = &unicode.RangeTable{R16: []unicode.Range16{
 	{Lo: 0xFEFF, Hi: 0xFEFF, Stride: 1},
 }}
 
+// checkVisible returns ErrInvisible if the text has a deceptive character.
 func checkVisible(s string) error {
 	for _, r := range s {
 		if unicode.Is(deceptive, r) {

@@ -11,14 +11,14 @@ import (
 )
 
 var (
-	// replicaPositionSQL reads how far the primary's commits have got. Its history changes with
-	// each promotion, each restore, and each epoch that an operator begins.
+	// replicaPositionSQL reads how far the primary's commits have got. The column history changes
+	// with each promotion, each restore, and each epoch that an operator begins.
 	replicaPositionSQL = postgres.SQL(`
 SELECT e.epoch || '/' || s.system_identifier || '/' || s.timeline AS history, pg_current_wal_flush_lsn()::text AS lsn,
        extract(epoch FROM statement_timestamp())::float8 * 1000 AS at
 FROM database_epoch e, server_identity s`)
-	// replicaStatusSQL compares a standby with a position. The standby has the history only if it
-	// has replayed the row that records it.
+	// replicaStatusSQL runs on a standby and compares it with a position of the primary. follows is
+	// true only if the standby has replayed the row that records the position's history.
 	replicaStatusSQL = postgres.SQL(`
 SELECT pg_is_in_recovery() AND e.epoch || '/' || e.system_identifier || '/' || e.timeline = :history AS follows,
        w.behind,
@@ -66,7 +66,7 @@ func (s *Store) UseReplica(r *Replica) { s.pg.UseReplica(r.pg) }
 // miss them for a moment. It follows:
 //
 //   - A page shows all acts that were committed before the page was requested, also those of other
-//     operators. No session has to remember acts.
+//     operators. So no session has to remember its acts.
 //   - A page and a CSV show everything that an earlier JSON answer showed.
 //   - A standby that lags is not used. An idle primary does not make its standby lag.
 //   - A standby whose clock is behind the primary's, or too far ahead, is not used: deadlines and
@@ -75,8 +75,8 @@ func (s *Store) UseReplica(r *Replica) { s.pg.UseReplica(r.pg) }
 //
 // The price is one cheap statement on the primary for each context. If the replica has not replayed
 // enough within postgres.Config.ReplicaWait, does not answer, or refuses a statement, the primary
-// answers. Unless the replica refused, reads then skip it for five seconds, so that one read at a
-// time waits for it.
+// answers. Unless the replica refused a statement, all reads then skip it for five seconds. After
+// that, one read tries it again while the others still skip it.
 //
 // Standbys refuse writes. A write in such a context runs on the primary, and so does every later
 // read of the context. Some reads write: the read that finds a batch past its deadline settles it.
@@ -90,11 +90,11 @@ type ReplicaState struct {
 	// Err says why reads do not use the replica; nil: they do.
 	Err error
 	// Lag is the age of the last commit that the replica has replayed, 0 if it has replayed all. It
-	// is negative if the replica does not answer.
+	// is negative if it is not known: the replica does not answer, or does not follow the primary.
 	Lag time.Duration
 	// Served is the number of reads that the replica has answered.
 	Served int64
-	// Fallbacks are the numbers of contexts whose reads turned to the primary, by reason.
+	// Fallbacks holds the number of contexts of which reads turned to the primary, by reason.
 	Fallbacks map[postgres.Fallback]int64
 }
 

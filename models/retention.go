@@ -8,6 +8,7 @@ import (
 
 const day = 24 * time.Hour
 
+// days writes a duration in whole days.
 func days(d time.Duration) string { return fmt.Sprintf("%d days", d/day) }
 
 // Retention holds the periods of retention that a deployment chooses.
@@ -25,34 +26,35 @@ var DefaultRetention = Retention{
 }
 
 // MinRetention is the shortest retention that may be configured. Rows of a batch may need their
-// customer links while the batch exists. A webhook may be retried for 53 days: 5 waits of at most a
-// week, and jitter. Audits compare payments, events, ledger and rail up to auditedHistory.
+// customer links while the batch exists. A webhook may be retried for 53 days: for 5 waits of at
+// most a week, each up to half longer by jitter. Audits compare payments, events, ledger and rail
+// up to auditedHistory.
 var MinRetention = Retention{
 	Payments: 90 * day, Webhooks: 90 * day, Links: BatchRetention, Alerts: day, SandboxRail: auditedHistory,
 }
 
-// MaxRetention bounds each period.
+// MaxRetention is the longest period that may be configured.
 const MaxRetention = 36_500 * day
 
-// auditedHistory is the age up to which audits compare tables of different retention. It exceeds
-// RailMemory.
+// auditedHistory is the age up to which audits compare tables that have different retention. It
+// exceeds RailMemory.
 const auditedHistory = 30 * day
 
 // SetRetention changes how long data is kept. It must precede every other call.
 func (s *Store) SetRetention(r Retention) { s.retention = r }
 
 // A retentionStep removes at most limit items, or one partition, in one transaction. It uses an
-// index and skips what is locked. It returns fewer than limit if there are no more.
+// index and skips what is locked. A result below limit says that nothing more can be removed now.
 type retentionStep func(s *Store, ctx context.Context, limit int) (int, error)
 
 // TableRetention says what is removed from one table and when, and what is kept for ever.
 type TableRetention struct {
 	Table   string
 	Removes string // what is removed; "": nothing
-	After   string // how long it is kept; with Setting: by default
-	Setting string // the variable of the configuration that decides; "": fixed
+	After   string // how long it is kept before; by default, if there is a Setting
+	Setting string // the variable of the configuration that sets the time; "": it is fixed
 	Keeps   string // what is kept for ever, and why; "": nothing
-	By      string // the method or trigger that removes; "": none
+	By      string // the method of Store that removes it; "": none
 	step    retentionStep
 }
 
@@ -141,12 +143,12 @@ var retention = []TableRetention{
 	{Table: "schema_migrations", Keeps: "one row for each migration"},
 }
 
-// TableRetentions returns what is removed from each table, and when.
+// TableRetentions returns the retention of every table of the database.
 func TableRetentions() []TableRetention { return append([]TableRetention(nil), retention...) }
 
-// RetentionSteps returns the steps of the sweep that removes what is past its retention. Each
-// removes at most limit items, or one partition, in one transaction. It returns fewer than limit if
-// there are no more.
+// RetentionSteps returns the steps of the sweep that removes data past its retention. Each removes
+// at most limit items, or one partition, in one transaction. A result below limit says that nothing
+// more can be removed now.
 func (s *Store) RetentionSteps() (steps []func(ctx context.Context, limit int) (int, error)) {
 	for _, r := range retention {
 		if r.step != nil {

@@ -56,10 +56,10 @@ func (s *Store) removeOld(
 // batchesDropped is the maximum number of batches that DropOldBatches deletes at once.
 const batchesDropped = 50
 
-// DropOldBatches deletes at most batchesDropped settled batches past BatchRetention, without the
-// rows that go with their partition. Where the sandbox's clock was moved, batches may have rows in
-// other partitions. It deletes such rows too: those of one batch, or at most limit rows of several.
-// It returns limit if it has deleted a batch, else 0.
+// DropOldBatches deletes at most batchesDropped settled batches past BatchRetention. Most rows stay
+// until DropOldPartitions drops their partition. If the sandbox's clock was moved, a batch may have
+// its rows in a partition that is not dropped soon. DropOldBatches deletes such rows too: those of
+// one batch, or at most limit rows of several. It returns limit if it has deleted a batch, else 0.
 func (s *Store) DropOldBatches(ctx context.Context, limit int) (int, error) {
 	left, err := s.leftToPartitions(ctx, "batch_rows")
 	if err != nil {
@@ -82,8 +82,9 @@ func (s *Store) DropOldPaymentIntents(ctx context.Context, limit int) (int, erro
 	return s.removeOld(ctx, "drop old payment intents", dropPaymentIntentsSQL, s.retention.Payments, limit)
 }
 
-// DropOldWebhookEvents deletes at most limit ended events past their retention that do not go with
-// a partition, with their attempts, and returns their number.
+// DropOldWebhookEvents deletes at most limit ended events past their retention, with their
+// attempts, and returns their number. It leaves the events that DropOldPartitions removes together
+// with their partition.
 func (s *Store) DropOldWebhookEvents(ctx context.Context, limit int) (int, error) {
 	left, err := s.leftToPartitions(ctx, "webhook_events")
 	if err != nil {
@@ -118,8 +119,8 @@ func (s *Store) DropExpiredAssertions(ctx context.Context, limit int) (int, erro
 	return s.removeOld(ctx, "drop expired assertions", dropAssertionsSQL, 0, limit)
 }
 
-// DropOldSandboxDebits deletes at most limit keys that the sandbox rail decided longer than its
-// retention ago, and returns their number.
+// DropOldSandboxDebits deletes at most limit keys for which the retention of the sandbox rail has
+// passed since their decision, and returns their number.
 func (s *Store) DropOldSandboxDebits(ctx context.Context, limit int) (int, error) {
 	return s.removeOld(ctx, "drop old sandbox debits", dropSandboxDebitsSQL, s.retention.SandboxRail, limit)
 }

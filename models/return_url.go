@@ -20,7 +20,8 @@ var (
 	errURLHost     = errors.New("must name a host in letters, digits, hyphens and dots, or a plain IP address")
 )
 
-// parseURL parses a URL of a partner: https, in the sandbox also http. It does not check the host.
+// parseURL parses a URL of a partner. It must be https; in the sandbox, http is allowed, too. The
+// host is not checked.
 func parseURL(raw string, sandbox bool) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	forbidden := func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("\"<>\\^`{|}", c) }
@@ -38,8 +39,9 @@ func parseURL(raw string, sandbox bool) (*url.URL, error) {
 	return u, nil
 }
 
-// CheckReturnURL checks the URL that leads a customer's browser back to the partner. Only the
-// browser follows it, so any address is allowed.
+// CheckReturnURL checks the URL that leads a customer's browser back to the partner, and returns a
+// fault worded for the partner. sandbox also allows http. Only the browser follows the URL, so it
+// may name any address.
 func CheckReturnURL(raw string, sandbox bool) error {
 	u, err := parseURL(raw, sandbox)
 	if err != nil {

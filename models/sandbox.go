@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// Behaviour is how a sandbox account answers debits. The sign-up chooses it.
+// Behaviour is how an account of the sandbox rail answers debits. The sign-up chooses it.
 type Behaviour string
 
 // The behaviours, as on the wire.
 const (
-	BehaviourPays               Behaviour = "pays"
-	BehaviourInsufficientFunds  Behaviour = "insufficientFunds"
-	BehaviourAccountUnavailable Behaviour = "accountUnavailable"
-	BehaviourLimitExceeded      Behaviour = "limitExceeded"
-	BehaviourDeclines           Behaviour = "declines"   // the customer declines
-	BehaviourSlow               Behaviour = "slow"       // pays after SandboxSlowness
-	BehaviourBankDown           Behaviour = "bankDown"   // unavailable for SandboxBankDownFor after sign-up, then pays
-	BehaviourAnswerLost         Behaviour = "answerLost" // pays, and loses the first answer of each key
+	BehaviourPays               Behaviour = "pays"               // every debit succeeds
+	BehaviourInsufficientFunds  Behaviour = "insufficientFunds"  // every debit is refused, for this reason
+	BehaviourAccountUnavailable Behaviour = "accountUnavailable" // every debit is refused, for this reason
+	BehaviourLimitExceeded      Behaviour = "limitExceeded"      // every debit is refused, for this reason
+	BehaviourDeclines           Behaviour = "declines"           // the customer declines every debit
+	BehaviourSlow               Behaviour = "slow"               // pays after SandboxSlowness
+	// BehaviourBankDown: unavailable for SandboxBankDownFor after sign-up; then it pays.
+	BehaviourBankDown   Behaviour = "bankDown"
+	BehaviourAnswerLost Behaviour = "answerLost" // pays, and loses the first answer of each key
 )
 
 // Behaviours lists every behaviour, the usual one first.
@@ -34,9 +35,9 @@ const (
 	// service time.
 	SandboxBankDownFor = 30 * time.Second
 	// SandboxListDelay is how far the sandbox's list of debits stays behind service time. It
-	// exceeds the time that a statement may take, so that an earlier debit cannot appear later. A
-	// commit is an exception: while it waits for a synchronous standby, no time-out ends it, and
-	// its debits may join the list before CompleteTo. Production does not use the sandbox.
+	// exceeds the time that a statement may take, so that the list is complete up to CompleteTo. A
+	// commit is an exception: no time-out ends a commit that waits for a synchronous standby. Its
+	// debits may join the list later, before CompleteTo. Production does not use the sandbox.
 	SandboxListDelay = 15 * time.Second
 )
 
@@ -53,7 +54,7 @@ func ParseBehaviour(s string) (Behaviour, error) {
 	return "", ErrUnknownBehaviour
 }
 
-// SandboxStatus is the state that the sandbox records under a key, or an answer that it never
+// SandboxStatus is a state that the sandbox records under a rail key, or an answer that it never
 // records.
 type SandboxStatus string
 
@@ -67,29 +68,30 @@ const (
 	SandboxUndecided SandboxStatus = "undecided"
 
 	SandboxUnseen     SandboxStatus = "unseen"     // nothing recorded
-	SandboxBankIsDown SandboxStatus = "bankIsDown" // nothing recorded; a debit may come again
-	SandboxLost       SandboxStatus = "lost"       // recorded, and the answer is lost on its way
+	SandboxBankIsDown SandboxStatus = "bankIsDown" // nothing recorded; the debit may be tried again
+	SandboxLost       SandboxStatus = "lost"       // recorded, and the caller gets no answer
 	SandboxConflict   SandboxStatus = "conflict"   // recorded with another agreement, amount or currency
 )
 
-// SandboxParticulars are the values that a debit's key fixes.
+// SandboxParticulars are the values that the first debit under a key fixes. Later debits under the
+// key must have the same.
 type SandboxParticulars struct {
 	AgreementID string
-	Amount      Amount
-	Currency    string
+	Amount      Amount // in minor units of Currency
+	Currency    string // ISO 4217
 }
 
 // SandboxOrder requests one debit from the sandbox.
 type SandboxOrder struct {
-	Key string
+	Key string // the rail key
 	SandboxParticulars
 }
 
 // SandboxAnswer is the sandbox's answer about one key.
 type SandboxAnswer struct {
 	Status SandboxStatus
-	Reason string        // of a refusal, as the rail words it
-	DueIn  time.Duration // of an undecided debit: the delay before asking again, in real time
+	Reason string        // of SandboxRefused, as the rail words it; else ""
+	DueIn  time.Duration // of SandboxUndecided: the delay before asking again, in real time; else 0
 	// Held is the debit recorded under the key, for LookupSandbox and CancelSandbox. It is zero if
 	// nothing, or only a cancellation, is recorded.
 	Held SandboxParticulars
@@ -100,24 +102,24 @@ type SandboxAnswer struct {
 type SandboxDebit struct {
 	SandboxOrder
 	Status    SandboxStatus
-	Reason    string // of a refusal
+	Reason    string // of SandboxRefused; else ""
 	ChangedAt Millis // service time of the last change
 }
 
-// SandboxListQuery selects a page of the successful debits with From <= ChangedAt < To, by time and
-// key. AfterKey, unless "", leaves out those at From whose key is not greater.
+// SandboxListQuery selects a page of the successful debits with From <= ChangedAt < To, ordered by
+// ChangedAt and then key.
 type SandboxListQuery struct {
 	From     Millis
-	AfterKey string
+	AfterKey string // leaves out debits at From up to this key; "": none
 	To       Millis
-	Limit    int
+	Limit    int // maximum number of debits
 }
 
 // SandboxList is a page of the sandbox's successful debits. Debits before CompleteFrom may have
-// been dropped. Debits that were decided at or after CompleteTo are not listed yet. No debit that
-// was decided before it joins the list later, except as SandboxListDelay says.
+// been dropped. Debits that were decided at or after CompleteTo are not listed yet. The list before
+// CompleteTo is complete, except as SandboxListDelay says.
 type SandboxList struct {
 	Debits                   []SandboxDebit
-	More                     bool
-	CompleteFrom, CompleteTo Millis
+	More                     bool   // further debits follow the page
+	CompleteFrom, CompleteTo Millis // in service time
 }

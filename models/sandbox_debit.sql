@@ -1,7 +1,14 @@
--- Debits each order at most once for its key, and answers each: "status" is NULL for a known key,
--- or while the account's bank is unavailable.
+-- Debits the orders with new keys on the sandbox rail, for Store.DebitSandbox. It returns a row for
+-- each order:
 --
---   :keys, :agreements, :amounts, :currencies  the orders, one array a column
+--   number          position of the order, from 1
+--   down            the bank of the account is unavailable
+--   lost            the answer is to be lost
+--   status, reason  the new debit; NULL if the key is known or the bank is unavailable
+--   same            the new debit has the agreement, amount and currency of this order: two orders
+--                   may have one key
+--
+--   :keys, :agreements, :amounts, :currencies  the orders, one array for each column
 --   :bank_down_for  how long the bank of a bankDown account is unavailable, in milliseconds
 --   :slowness       how long a slow account takes to answer, in milliseconds
 WITH clock AS MATERIALIZED (
@@ -10,7 +17,7 @@ WITH clock AS MATERIALIZED (
            EXISTS (SELECT FROM sandbox_faults WHERE fault = 'answersLost' AND ends_at > now) AS answers_lost
     FROM (SELECT svc_now() AS now OFFSET 0) AS service
 ), asked AS MATERIALIZED (
-    -- Looks up each account by its key, whatever the statistics say, so that a plan made on empty
+    -- LATERAL with LIMIT 1 looks up each account by its primary key, so that a plan made on empty
     -- tables stays good.
     SELECT o.*, clock.now, a.behaviour,
            clock.bank_down
@@ -21,7 +28,7 @@ WITH clock AS MATERIALIZED (
     LEFT JOIN LATERAL (SELECT behaviour, opened_at FROM sandbox_accounts
                        WHERE agreement_id = o.agreement_id LIMIT 1) a ON true
 ), made AS (
-    -- Keys are sorted, so that calls with the same keys cannot deadlock.
+    -- Keys are sorted, so that concurrent calls with the same keys cannot deadlock.
     INSERT INTO sandbox_debits (key, agreement_id, amount, currency, status, reason, changed_at, due_at)
     SELECT key, agreement_id, amount, currency,
            CASE WHEN behaviour IN ('pays', 'bankDown', 'answerLost') THEN 'succeeded'

@@ -9,6 +9,7 @@ import (
 	"github.com/uptrace/bun"
 )
 
+// sandboxFaultRow is a row of the table sandbox_faults.
 type sandboxFaultRow struct {
 	bun.BaseModel `bun:"table:sandbox_faults"`
 
@@ -16,9 +17,9 @@ type sandboxFaultRow struct {
 	EndsAt Millis       `bun:"ends_at"`
 }
 
-// SetSandboxFault activates a fault for a duration from now, in service time, and replaces an
-// earlier setting; 0 ends the fault. ErrSandboxFault: the fault is unknown, or the duration is
-// negative or exceeds MaxSandboxFault.
+// SetSandboxFault makes a fault of the sandbox rail last for a duration from now, in service time.
+// It replaces an earlier setting, and 0 ends the fault. ErrSandboxFault: the fault is unknown, or
+// the duration is negative or exceeds MaxSandboxFault.
 func (s *Store) SetSandboxFault(ctx context.Context, fault SandboxFault, lasts time.Duration) error {
 	if !slices.Contains(SandboxFaults, fault) || lasts < 0 || lasts > MaxSandboxFault {
 		return ErrSandboxFault

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrSandboxUntouched says that a call to the sandbox certainly changed nothing. After any other
-// error that is unknown.
+// error, it is unknown whether the call changed something.
 var ErrSandboxUntouched = errors.New("models: sandbox untouched")
 
 var (
@@ -40,14 +40,15 @@ WHERE status = 'undecided' AND due_at <= statement_timestamp()
   AND (:keys::text[] IS NULL OR key = ANY (:keys::text[]))`)
 )
 
-// sandboxRecords selects sandboxRecord rows.
+// sandboxRecords is the beginning of a statement that selects rows of type sandboxRecord.
 const sandboxRecords = `
 SELECT key, agreement_id, amount, currency, status, reason, changed_at,
     (extract(epoch FROM due_at - statement_timestamp()) * 1000)::bigint AS due_in_ms
 FROM sandbox_debits
 `
 
-// OpenSandboxAccount opens the account of an agreement. An open account stays unchanged.
+// OpenSandboxAccount opens the account of an agreement with a behaviour. An account that exists
+// stays unchanged. ErrUnknownBehaviour: there is no such behaviour.
 func (s *Store) OpenSandboxAccount(ctx context.Context, agreementID string, b Behaviour) error {
 	if _, err := ParseBehaviour(string(b)); err != nil {
 		return err
@@ -58,11 +59,12 @@ func (s *Store) OpenSandboxAccount(ctx context.Context, agreementID string, b Be
 
 // DebitSandbox debits each order at most once for its key. The first order under a key fixes its
 // agreement, amount and currency, and gets an answer by its account's behaviour. Later orders get
-// the recorded answer, or SandboxConflict if they differ. New keys cost one statement together,
-// known keys a second.
+// the recorded answer, or SandboxConflict if they differ. A call that makes all debits is one
+// statement; other calls need up to four.
 //
-// The answers have the order of the orders. With an error, an answer with Status "" is unknown.
-// After ErrSandboxUntouched, this call has debited nothing and will not.
+// The answers have the order of the orders. With an error, the answers with Status "" are not
+// known, and the others are valid. After ErrSandboxUntouched, this call has debited nothing and
+// will not.
 func (s *Store) DebitSandbox(ctx context.Context, orders []SandboxOrder) ([]SandboxAnswer, error) {
 	answers := make([]SandboxAnswer, len(orders))
 	err := s.makeSandboxDebits(ctx, orders, answers)
@@ -72,8 +74,8 @@ func (s *Store) DebitSandbox(ctx context.Context, orders []SandboxOrder) ([]Sand
 	return answers, wrap("debit sandbox", err)
 }
 
-// answerKnown answers the orders whose keys were recorded before. Until then their answers are ""
-// or SandboxBankIsDown.
+// answerKnown answers the orders with keys that were recorded before. makeSandboxDebits has left
+// their answers empty, or SandboxBankIsDown.
 func (s *Store) answerKnown(ctx context.Context, orders []SandboxOrder, answers []SandboxAnswer) error {
 	var open []int
 	var keys []string
@@ -97,7 +99,7 @@ func (s *Store) answerKnown(ctx context.Context, orders []SandboxOrder, answers 
 }
 
 // makeSandboxDebits debits the orders with new keys and answers them. It answers SandboxBankIsDown
-// to all orders of unavailable banks.
+// to every order of an unavailable bank, also if the key is known.
 func (s *Store) makeSandboxDebits(ctx context.Context, orders []SandboxOrder, answers []SandboxAnswer) error {
 	n := len(orders)
 	keys, agreements, currencies := make([]string, n), make([]string, n), make([]string, n)
@@ -133,8 +135,8 @@ func (s *Store) makeSandboxDebits(ctx context.Context, orders []SandboxOrder, an
 	return err
 }
 
-// LookupSandbox returns the record of each key, in the order of the keys: SandboxUnseen if there is
-// none.
+// LookupSandbox returns the recorded state of each key, in the order of the keys: SandboxUnseen if
+// nothing is recorded. It first decides undecided debits that are due.
 func (s *Store) LookupSandbox(ctx context.Context, keys []string) ([]SandboxAnswer, error) {
 	records, err := s.recordsOf(ctx, keys)
 	if err != nil {
@@ -206,9 +208,10 @@ func (s *Store) ListSandbox(ctx context.Context, q SandboxListQuery) (SandboxLis
 // sandboxRecord is a row of sandbox_debits, as read by one statement.
 type sandboxRecord struct {
 	SandboxDebit
-	DueInMs int64 // of an undecided one; not above 0 once it can be decided
+	DueInMs int64 // of an undecided debit: milliseconds until it can be decided; 0 or less: it can
 }
 
+// answer returns the recorded answer.
 func (r sandboxRecord) answer() SandboxAnswer {
 	a := SandboxAnswer{Status: r.Status, Reason: r.Reason}
 	if r.Status == SandboxUndecided {
@@ -217,7 +220,7 @@ func (r sandboxRecord) answer() SandboxAnswer {
 	return a
 }
 
-// answerTo answers a debit with a known key.
+// answerTo answers an order with the record's key.
 func (r sandboxRecord) answerTo(o SandboxOrder) SandboxAnswer {
 	if r.AgreementID != "" && r.SandboxOrder != o {
 		return SandboxAnswer{Status: SandboxConflict}
@@ -225,7 +228,7 @@ func (r sandboxRecord) answerTo(o SandboxOrder) SandboxAnswer {
 	return r.answer()
 }
 
-// recordsOf reads the records of keys, after deciding due debits.
+// recordsOf returns the records of keys by key, after it has decided undecided debits that are due.
 func (s *Store) recordsOf(ctx context.Context, keys []string) (map[string]sandboxRecord, error) {
 	records, due, err := s.readSandboxRecords(ctx, keys)
 	if err != nil || len(due) == 0 {
@@ -238,6 +241,7 @@ func (s *Store) recordsOf(ctx context.Context, keys []string) (map[string]sandbo
 	return records, err
 }
 
+// readSandboxRecords returns the records of keys by key, and the keys of debits to decide.
 func (s *Store) readSandboxRecords(ctx context.Context, keys []string) (map[string]sandboxRecord, []string, error) {
 	records := make(map[string]sandboxRecord, len(keys))
 	var due []string
@@ -253,8 +257,8 @@ func (s *Store) readSandboxRecords(ctx context.Context, keys []string) (map[stri
 }
 
 // decideSandbox turns due undecided debits into succeeded ones: those of keys, or all if keys is
-// nil. A statement records the decision, rather than each reader deriving it, so that a
-// cancellation cannot contradict an answer given before.
+// nil. The decision is stored before a caller sees it, so that a later cancellation cannot
+// contradict it.
 func (s *Store) decideSandbox(ctx context.Context, keys []string) error {
 	return s.sandboxSelect(ctx, decideSandboxSQL, postgres.Args{"keys": keys}, nil)
 }
@@ -278,6 +282,7 @@ func (s *Store) sandboxSelect(ctx context.Context, statement postgres.Statement,
 	return err
 }
 
+// sendSandbox sends one statement once, for sandboxSelect.
 func (s *Store) sendSandbox(ctx context.Context, query string, values []any, dest any) error {
 	if dest == nil {
 		_, err := s.db.DB.ExecContext(ctx, query, values...)

@@ -3,7 +3,7 @@ package models
 // HitKind is the kind of a search hit.
 type HitKind string
 
-// The kinds of hits. The comment names what Hit.ID holds.
+// The kinds of hits. Each comment names what Hit.ID holds.
 const (
 	HitOrganisation  HitKind = "organisation"  // its id
 	HitSite          HitKind = "site"          // its id
@@ -17,9 +17,9 @@ const (
 // Hit is one result of a search.
 type Hit struct {
 	Kind           HitKind
-	ID             string
+	ID             string // depends on Kind
 	OrganisationID OrganisationID
 	SiteID         SiteID // zero: none
-	Detail         string // for operators: a name, a state, or the row of a rail key
-	At             Millis // creation
+	Detail         string // for operators: a name, a state, or the row or payment of a rail key
+	At             Millis // service time of the creation; 0 for a hit by rail key
 }

@@ -1,7 +1,9 @@
 -- Finds batches, payment intents and customers of every Site by a partner's reference, and
--- organisations and clients by a part of their name. Each Site costs a few steps in an index.
+-- organisations and clients by a part of their name, for Store.Search. It returns at most 10
+-- organisations, 10 clients, and the 5 newest payment intents of each Site. Each Site costs a few
+-- steps in an index.
 --
---   :text   the reference, or the part of a name
+--   :text   the reference, or the part of a name in upper or lower case
 --   :most   the maximum number of hits
 (SELECT 'organisation' AS kind, 'org_' || o.id AS id, o.id AS organisation_id, NULL::uuid AS site_id, o.name AS detail,
         o.created_at AS at

@@ -51,14 +51,14 @@ SELECT 'customer' AS kind, l.customer_reference AS id, s.organisation_id, l.site
 FROM customer_links l JOIN sites s ON s.id = l.site_id WHERE l.id = :id`)
 )
 
-// Search finds what an operator names: by id (with or without its prefix), trace id, rail key, a
-// partner's reference, or a part of an organisation's or client's name. It returns at most MaxHits
-// hits.
+// Search finds what an operator names. It takes the text as an id (with or without its prefix) or a
+// trace id, then as a rail key, and then as a partner's reference or a part of an organisation's or
+// client's name. It returns the hits of the first step that has any, at most MaxHits.
 func (s *Store) Search(ctx context.Context, text string) (hits []Hit, err error) {
 	if text = strings.TrimSpace(text); text == "" {
 		return nil, nil
 	}
-	// A partner's reference may look like an id or a trace id.
+	// Without a hit, the search goes on: a partner's reference may look like an id or a trace id.
 	if hits, err = s.searchNamed(ctx, text); err != nil || len(hits) > 0 {
 		return hits, wrap("search", err)
 	}
@@ -74,7 +74,8 @@ func (s *Store) Search(ctx context.Context, text string) (hits []Hit, err error)
 	return hits, wrap("search", err)
 }
 
-// searchNamed finds what has the text as its id, with or without the prefix, or as its trace id.
+// searchNamed finds what has the text as its id, with or without the prefix, or as the trace id of
+// the request that stored it.
 func (s *Store) searchNamed(ctx context.Context, text string) (hits []Hit, err error) {
 	if statement, id, ok := searchByID(text); ok {
 		err = s.pg.Select(ctx, statement, postgres.Args{"id": id}, &hits)
@@ -89,7 +90,8 @@ func (s *Store) searchNamed(ctx context.Context, text string) (hits []Hit, err e
 	return nil, nil
 }
 
-// searchByID returns the statement that finds the id's row, if the text is an id.
+// searchByID parses an id with its prefix, and returns the statement that finds its row. ok is
+// false if the text is no such id.
 func searchByID(text string) (statement postgres.Statement, id any, ok bool) {
 	prefix, _, _ := strings.Cut(text, "_")
 	var err error
@@ -138,7 +140,7 @@ func (s *Store) searchBareID(ctx context.Context, id uuid.UUID) (hits []Hit, err
 	return hits, wrap("search", err)
 }
 
-// searchTrace finds what the request of a trace stored, whatever its organisation.
+// searchTrace finds what the request with a trace id stored, whatever its organisation.
 func (s *Store) searchTrace(ctx context.Context, trace TraceID) (hits []Hit, err error) {
 	prefix, ok := trace.prefix()
 	if !ok {

@@ -1,8 +1,8 @@
--- Finds what the request of a trace stored, like trace_find.sql, but for operators: in every
--- organisation.
+-- Finds what the request with a trace id stored, for Store.Search. It reads as trace_find.sql does,
+-- but in every organisation, and returns search hits: at most 5.
 --
 --   :trace              the trace id
---   :lowest, :highest   the range of ids that begin like the trace id
+--   :lowest, :highest   the range of ids that begin with the first half of the trace id
 SELECT 'batch' AS kind, b.batch_reference AS id, b.organisation_id, b.site_id, b.state::text AS detail,
        b.submitted_at AS at
 FROM sites s CROSS JOIN LATERAL (

@@ -9,8 +9,9 @@ import (
 	"fmt"
 )
 
-// A sign-up token is base64url(link id ‖ MAC). The MAC needs the link's service key: database
-// contents alone cannot make a token, and the service can compute it again at any time.
+// A sign-up token is base64url(link id ‖ MAC). The MAC depends on the service key that the link
+// names. The contents of the database alone thus make no token, and the service can compute the
+// token of a link again at any time.
 const (
 	signupMACSize   = 20 // 160 bits, too many to guess
 	signupTokenSize = len(LinkID{}) + signupMACSize
@@ -29,7 +30,7 @@ func (k *Keys) SignupToken(ctx context.Context, link LinkID, keyID KeyID) (strin
 	return signupEncoding.EncodeToString(append(link[:], signupMAC(key, link)...)), nil
 }
 
-// verifySignupToken returns ErrNotFound unless mac belongs to the link under its key.
+// verifySignupToken returns ErrNotFound unless mac is the MAC of the link under the key.
 func (k *Keys) verifySignupToken(ctx context.Context, link LinkID, keyID KeyID, mac []byte) error {
 	key, err := k.ByID(ctx, keyID)
 	if err != nil {
@@ -41,6 +42,7 @@ func (k *Keys) verifySignupToken(ctx context.Context, link LinkID, keyID KeyID, 
 	return nil
 }
 
+// signupMAC returns the HMAC-SHA-256 of the link's id, cut to signupMACSize bytes.
 func signupMAC(key Key, link LinkID) []byte {
 	mac := hmac.New(sha256.New, key.Secret)
 	mac.Write([]byte("signup\x00"))
@@ -48,9 +50,10 @@ func signupMAC(key Key, link LinkID) []byte {
 	return mac.Sum(nil)[:signupMACSize]
 }
 
+// errSignupToken says that a text does not have the form of a token.
 var errSignupToken = errors.New("models: not a sign-up token")
 
-// parseSignupToken splits a token without verifying it.
+// parseSignupToken splits a token into link and MAC, without verifying the MAC.
 func parseSignupToken(token string) (link LinkID, mac []byte, err error) {
 	if len(token) != signupEncoding.EncodedLen(signupTokenSize) {
 		return LinkID{}, nil, errSignupToken

@@ -23,7 +23,7 @@ FROM customer_links l JOIN sites s ON s.id = l.site_id JOIN organisations o ON o
 WHERE l.id = :id`)
 )
 
-// Signup returns what the holder of a sign-up token may see, without changing anything.
+// Signup returns the link of a sign-up token as the customer sees it, and changes nothing.
 // ErrNotFound: the token is invalid for any reason.
 func (s *Store) Signup(ctx context.Context, keys *Keys, token string) (signup Signup, err error) {
 	id, err := s.openSignupToken(ctx, keys, token)
@@ -36,9 +36,9 @@ func (s *Store) Signup(ctx context.Context, keys *Keys, token string) (signup Si
 	return signup, nil
 }
 
-// CompleteSignup links the customer: an invited link becomes linked. A repeated call for the same
-// customer gets the same answer. Errors: ErrNotFound for an invalid token; ErrLinkExpired;
-// ErrLinkRevoked; ErrLinkTaken for another customer.
+// CompleteSignup links the customer of party to the Site of a sign-up token: the invited link
+// becomes linked. A repeated call for the same customer gets the same answer. Errors: ErrNotFound
+// for an invalid token; ErrLinkExpired; ErrLinkRevoked; ErrLinkTaken for another customer.
 func (s *Store) CompleteSignup(ctx context.Context, keys *Keys, token string, party Party) (Signup, error) {
 	id, err := s.openSignupToken(ctx, keys, token)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Store) CompleteSignup(ctx context.Context, keys *Keys, token string, pa
 	return s.CompleteLink(ctx, id, party)
 }
 
-// CompleteLink links the customer as CompleteSignup does, by the link's id.
+// CompleteLink links the customer as CompleteSignup does, by the id of the link instead of a token.
 func (s *Store) CompleteLink(ctx context.Context, id LinkID, party Party) (signup Signup, err error) {
 	sealed, err := sealParty(s, party, id)
 	if err != nil {
@@ -73,8 +73,9 @@ func (s *Store) CompleteLink(ctx context.Context, id LinkID, party Party) (signu
 	return signup, nil
 }
 
-// linkParty links the customer if the link is invited and not past expiry, and announces that. One
-// conditional update decides between concurrent sign-ups, revocation and expiry.
+// linkParty links the customer if the link is invited and not past expiry, and announces that to an
+// endpoint that subscribes to it. One conditional update decides between concurrent sign-ups,
+// revocation and expiry.
 func linkParty(ctx context.Context, tx postgres.Tx, id LinkID, sealed []byte) error {
 	var wanted bool
 	err := tx.Get(ctx, linkPartySQL, postgres.Args{"id": id, "party": sealed}, &wanted)
@@ -85,7 +86,7 @@ func linkParty(ctx context.Context, tx postgres.Tx, id LinkID, sealed []byte) er
 }
 
 // whyNotLinked returns nil if the link is linked to the customer of party, and otherwise the error
-// that says why not. The agreement may differ: that of the first sign-up stays.
+// that says why not. The agreements may differ: the agreement of the first sign-up stays.
 func whyNotLinked(state LinkState, linked, party Party) error {
 	switch {
 	case state == LinkRevoked:
@@ -115,7 +116,7 @@ func (s *Store) openSignupToken(ctx context.Context, keys *Keys, token string) (
 	return id, keys.verifySignupToken(ctx, id, key, mac)
 }
 
-// signupByID reads a sign-up and its sealed party.
+// signupByID reads a link as the customer sees it, and its sealed party.
 func signupByID(ctx context.Context, on postgres.Session, id LinkID) (Signup, []byte, error) {
 	var row struct {
 		Signup

@@ -5,7 +5,7 @@ package models
 type Site struct {
 	ID             SiteID
 	OrganisationID OrganisationID
-	Name           string // for operators
+	Name           string // for operators and customers
 	Currency       string // ISO 4217; every amount of the Site is in its minor unit
-	CreatedAt      Millis
+	CreatedAt      Millis // in service time
 }

@@ -8,6 +8,7 @@ import (
 	"partnerbilling/models/postgres"
 )
 
+// siteRow is a row of the table sites.
 type siteRow struct {
 	bun.BaseModel `bun:"table:sites"`
 
@@ -22,8 +23,8 @@ func (r *siteRow) site() Site {
 	return Site{r.ID, r.OrganisationID, r.Name, r.Currency, r.CreatedAt}
 }
 
-// CreateSite creates a Site with currency AUD. Errors: ErrName; ErrNotFound for an unknown
-// organisation.
+// CreateSite creates a Site of an organisation, with currency AUD. Errors: ErrName if ValidateLabel
+// refuses the name; ErrNotFound for an unknown organisation.
 func (s *Store) CreateSite(ctx context.Context, organisation OrganisationID, name string) (Site, error) {
 	if err := checkName(name); err != nil {
 		return Site{}, err

@@ -7,9 +7,9 @@ type BatchStory struct {
 	Epoch   int // of the database, at submission
 	Rows    []RowStory
 	Events  []WebhookEvent // of the batch and its rows, oldest first, at most MaxTraceEvents
-	Alerts  []Alert        // open ones, of the batch and its rows
+	Alerts  []Alert        // open ones about the batch, its rows and Events, at most 100
 	Paused  bool           // the organisation's debits are paused
-	Now     Millis
+	Now     Millis         // service time of the answer
 }
 
 // RowStory is a row of a BatchStory.
@@ -20,27 +20,27 @@ type RowStory struct {
 	InDoubt   bool   // an earlier debit call may lack its answer
 	Leased    bool   // a worker holds the row
 	Deferrals int    // tries so far without a final answer
-	CalledAt  Millis // the last rail call was not before this time; 0: not before submission
+	CalledAt  Millis // a lower bound for the time of the last rail call; 0: unknown
 }
 
 // PaymentStory is everything that the service knows about a payment intent, for operators.
 type PaymentStory struct {
 	Intent        PaymentIntent
 	RailKey       string
-	ClosingAs     TransactionStatus // while the rail must confirm that it was not paid; else ""
+	ClosingAs     TransactionStatus // how it ends once the rail confirms no payment; "": not closing
 	Attempts      int               // debit calls
-	InDoubt       bool
-	Leased        bool
-	Deferrals     int
-	CalledAt      Millis // the last rail call was not before this time; 0: not before creation
-	NextAttemptAt Millis // 0: none is planned
-	RecordedAt    Millis // of its ledger entry; 0: none
-	Events        []EventStory
-	Alerts        []Alert // open ones
-	Now           Millis
+	InDoubt       bool              // an earlier debit call may lack its answer
+	Leased        bool              // a worker holds the transaction
+	Deferrals     int               // tries so far without a final answer
+	CalledAt      Millis            // a lower bound for the time of the last rail call; 0: unknown
+	NextAttemptAt Millis            // 0: none is planned
+	RecordedAt    Millis            // of its ledger entry; 0: none
+	Events        []EventStory      // newest first, at most 100
+	Alerts        []Alert           // open ones about the payment and Events, at most 100
+	Now           Millis            // service time of the answer
 }
 
-// EventStory is an event with its attempts.
+// EventStory is a webhook event with its attempts.
 type EventStory struct {
 	WebhookEvent
 	Attempts []WebhookAttempt

@@ -77,7 +77,8 @@ func (s *Store) eventsOfTrace(
 	return t.Events, err
 }
 
-// alertsAbout returns the open alerts with one of the subjects.
+// alertsAbout returns the open alerts with one of the subjects, oldest first, at most
+// maxStoryAlerts.
 func (s *Store) alertsAbout(ctx context.Context, subjects []string) (alerts []Alert, err error) {
 	err = s.pg.Select(ctx, alertsAboutSQL, postgres.Args{
 		"kinds": AlertKinds, "subjects": subjects, "limit": maxStoryAlerts,

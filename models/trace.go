@@ -62,9 +62,9 @@ func (p tracePrefix) idsFrom(n int) (lowest, highest uuid.UUID) {
 	return lowest, highest
 }
 
-// newIDFor makes an ID for a row of the trace's request. It begins with the first half of the trace
-// id, so that a primary key finds the trace's rows. It sorts as NewID's ids do. Without a trace
-// made by NewTraceID, it makes an ID as NewID does.
+// newIDFor makes an ID for the row that the request of a trace stores. The ID begins with the first
+// half of the trace id, so that a primary key finds the row of a trace. Such IDs sort by time, as
+// those of NewID do. If NewTraceID did not make the trace id, newIDFor is NewID.
 func newIDFor[N Noun](trace TraceID) ID[N] {
 	id := NewID[N]()
 	if prefix, ok := trace.prefix(); ok {
@@ -102,15 +102,15 @@ type Trace struct {
 	ID     TraceID
 	Kind   TraceKind
 	At     Millis             // when it was stored
-	Batch  *Batch             // of TraceBatch, with exact counts
-	Intent *PaymentIntent     // of TracePaymentIntent
-	Link   *CustomerLink      // of TraceInvitation, in its effective state
-	Rows   map[RowOutcome]int // of TraceBatch: settled rows by outcome
+	Batch  *Batch             // of TraceBatch, with exact counts; else nil
+	Intent *PaymentIntent     // of TracePaymentIntent; else nil
+	Link   *CustomerLink      // of TraceInvitation, in its effective state; else nil
+	Rows   map[RowOutcome]int // of TraceBatch: numbers of settled rows by outcome
 	// Attempts is the number of debit calls made, for all rows of a batch or for a payment intent.
 	Attempts int
 	Events   []WebhookEvent // oldest first, at most MaxTraceEvents, without bodies
 }
 
-// MaxTraceEvents is the maximum number of events in a Trace. A batch has one for each row, and one
-// for its end.
+// MaxTraceEvents is the maximum number of events in a Trace: a batch can have one for each row, and
+// one for its end.
 const MaxTraceEvents = MaxBatchRows + 1

@@ -1,13 +1,13 @@
--- Finds what the request of a trace stored. No row: it stored nothing, or belongs to another
--- organisation.
+-- Finds the row that the request with a trace id stored, for Store.Trace: its kind, Site and id. It
+-- returns no row if the request stored nothing, or belongs to another organisation.
 --
--- What a request stores has an id that begins with the first half of its trace id. Each Site's part
--- of a table is therefore a range of the primary key that holds one row or none. LIMIT keeps the
--- planner from joining whole tables.
+-- The id of the stored row begins with the first half of the trace id. In each Site's part of a
+-- table, a short range of the primary key therefore holds the row. LIMIT keeps the planner from
+-- joining whole tables.
 --
 --   :organisation       the organisation
 --   :trace              the trace id
---   :lowest, :highest   the range of ids that begin like the trace id
+--   :lowest, :highest   the range of ids that begin with the first half of the trace id
 SELECT 'batch' AS kind, found.site_id, found.id
 FROM sites s, LATERAL (
     SELECT b.site_id, b.id FROM batches b

@@ -36,9 +36,10 @@ type traceSubject struct {
 	ID     uuid.UUID
 }
 
-// Trace returns what a request of the organisation stored, and the consequences, from one snapshot.
-// It ends overdue subjects first, as other reads do. ErrNotFound: the request stored nothing that
-// still exists, or the organisation made no such request.
+// Trace returns the row that a request of the organisation stored, and its consequences, from one
+// snapshot. If the row is an overdue batch or payment intent, Trace ends it first, as other reads
+// do. ErrNotFound: the request stored nothing that still exists, or the organisation made no such
+// request.
 func (s *Store) Trace(ctx context.Context, organisation OrganisationID, id TraceID) (Trace, error) {
 	prefix, ok := id.prefix()
 	if !ok {
@@ -78,6 +79,7 @@ func (s *Store) readTrace(
 	return subject, over, err
 }
 
+// findTrace locates the row of a trace; ErrNotFound if there is none.
 func findTrace(
 	ctx context.Context, tx postgres.Tx, organisation OrganisationID, id TraceID, prefix tracePrefix,
 ) (found traceSubject, err error) {
@@ -91,7 +93,7 @@ func findTraceArgs(organisation OrganisationID, id TraceID, prefix tracePrefix) 
 	return args
 }
 
-// traceArgs returns the trace, and the range of ids in which its subjects are.
+// traceArgs returns the trace id, and the range of ids that the row of the trace is in.
 func traceArgs(id TraceID, prefix tracePrefix) postgres.Args {
 	lowest, highest := prefix.idsFrom(tracePrefixLength)
 	return postgres.Args{"trace": string(id), "lowest": lowest.String(), "highest": highest.String()}
@@ -113,6 +115,8 @@ func (t *Trace) readSubject(ctx context.Context, tx postgres.Tx, subject traceSu
 	return false, nil
 }
 
+// readBatch reads the batch of a trace, and counts its rows. It reports whether the batch is past
+// its deadline and not settled.
 func (t *Trace) readBatch(ctx context.Context, tx postgres.Tx, site SiteID, id BatchID) (over bool, err error) {
 	var found struct {
 		storedBatch
@@ -149,6 +153,8 @@ func (t *Trace) readBatch(ctx context.Context, tx postgres.Tx, site SiteID, id B
 	return batch.overdue(now), err
 }
 
+// readIntent reads the payment intent of a trace. It reports whether the intent is past its expiry
+// and not ended.
 func (t *Trace) readIntent(
 	ctx context.Context, tx postgres.Tx, site SiteID, id PaymentIntentID,
 ) (over bool, err error) {
@@ -161,8 +167,8 @@ func (t *Trace) readIntent(
 	return found.Overdue, notFound(err, "payment intent of a trace")
 }
 
-// traceEventsSQL reads the events of a trace. An event's id has the time of its subject's, which
-// bounds it by :lowest and :highest.
+// traceEventsSQL reads the events of a trace. An event's id begins with the time of its subject's
+// id, and so lies between :lowest and :highest.
 var traceEventsSQL = postgres.SQL(`
 SELECT ` + webhookColumns + ` FROM webhook_events w
 WHERE w.organisation_id = :organisation AND w.id BETWEEN :lowest AND :highest AND w.trace_id = :trace
@@ -176,6 +182,7 @@ func traceEventsArgs(organisation OrganisationID, id TraceID, prefix tracePrefix
 	}
 }
 
+// readEvents reads the webhook events of a trace, oldest first.
 func (t *Trace) readEvents(ctx context.Context, tx postgres.Tx, organisation OrganisationID, prefix tracePrefix) error {
 	err := tx.Select(ctx, traceEventsSQL, traceEventsArgs(organisation, t.ID, prefix), &t.Events)
 	slices.SortFunc(t.Events, func(a, b WebhookEvent) int {

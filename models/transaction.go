@@ -3,35 +3,37 @@ package models
 import "time"
 
 // AnswerWithin is how long after its start a transaction is retried while the rail cannot answer.
-// Afterwards it is looked up and cancelled on the rail.
+// Afterwards no debit begins: the transaction is looked up and cancelled on the rail.
 const AnswerWithin = time.Minute
 
-// StartedTransaction is the answer to the customer app.
+// StartedTransaction is the result of StartTransaction.
 type StartedTransaction struct {
 	ID       TransactionID
-	Task     TaskID // makes the debit; zero if the transaction had been started before
-	Replayed bool   // the same customer had started it before
+	Task     TaskID // makes the debit; zero if Replayed is set
+	Replayed bool   // an earlier call for the same customer has started the transaction
 }
 
 // ClaimedTransaction is a transaction that a worker has claimed.
 type ClaimedTransaction struct {
 	Task           TaskID
 	Lease          LeaseToken
-	Claimed        bool // otherwise another worker has it, or it is not due
+	Claimed        bool // false: another worker has it, it is not due, or it waits for an operator
 	SiteID         SiteID
 	OrganisationID OrganisationID
 	IntentID       PaymentIntentID
 	ID             TransactionID
 	TraceID        TraceID
-	Account        DebitAccount // of the customer who pays; it has no link
-	Charge         Amount       // 0: nothing to debit
-	Amount         Amount       // of the payment intent, before discounts
+	Account        DebitAccount // of the customer who pays; LinkID is zero
+	Charge         Amount       // the amount to debit in minor units; 0: nothing to debit
+	Amount         Amount       // of the payment intent in minor units, before discounts
 	Currency       string
 	// ClosingAs is the status that ends the payment intent if the rail confirms that it was not
 	// paid; "" once a customer has begun to pay. While it is set, the database has no transaction,
 	// and may have lost one: ID, Charge and the customer are zero.
 	ClosingAs TransactionStatus
-	Phase     DebitPhase // PhaseAttempt, or PhaseClose once AnswerWithin is over
+	// Phase is PhaseAttempt, or PhaseClose: AnswerWithin is over, ClosingAs is set, or an operator
+	// has cancelled the work of an earlier epoch.
+	Phase DebitPhase
 	// InDoubt says that an earlier debit call may lack its answer.
 	InDoubt bool
 	// Forgotten says that RailMemory has passed since the last call: "never seen" proves nothing.
@@ -49,28 +51,29 @@ func (t *ClaimedTransaction) RailKey() string { return PaymentRailKey(t.IntentID
 // neither, and it is still in doubt.
 type TransactionResult struct {
 	Status TransactionStatus // "" if not final
-	Reason RowOutcome        // of Declined: why
+	Reason RowOutcome        // why it was declined, with TransactionDeclined; else ""
 	// FromRail says that the status follows from the rail's answer about the key, or from an
-	// operator's decision instead. It holds even if the database has lost commits since the
+	// operator's decision. Such a status holds even if the database has lost commits since the
 	// claim.
 	FromRail bool
-	// Found is a payment that the rail made and the database lost, of a closing payment intent.
+	// Found is the payment of a closing payment intent that the rail has made and the database has
+	// lost; zero: none.
 	Found      FoundPayment
 	Release    bool
 	Answered   bool          // the rail answered a call about the key
 	Alert      string        // the kind of alert that the result raises; "" for none
-	RetryAfter time.Duration // until it is due again, if it is not final
+	RetryAfter time.Duration // delay until the transaction is due again, if Status is ""
 	Calls      int           // correction of the count of debit calls; see RowResult.Calls
 }
 
 // FoundPayment is the rail's record of a payment that the database lost.
 type FoundPayment struct {
 	AgreementID string
-	Charge      Amount
+	Charge      Amount // the debited amount in minor units
 }
 
-// FinishedTransaction is the effect of finishing a transaction.
+// FinishedTransaction is the effect of FinishTransaction.
 type FinishedTransaction struct {
-	Ended bool   // with the result's status; false also if it had ended before
-	Task  TaskID // notifies the partner; zero: none
+	Ended bool   // this call has ended the transaction; false also if it had ended before
+	Task  TaskID // the task that notifies the partner; zero: none
 }

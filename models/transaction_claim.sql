@@ -1,10 +1,12 @@
--- Claims the transaction of a task's payment intent, if it is due, not leased, and not held after a
--- restore. The claim puts the transaction in doubt until its worker records its end, or that
--- nothing was debited; the column in_doubt of the result is the state before. A transaction of an
--- earlier epoch is in doubt too. The claim also sets the lease of the dispatched task. There is no
--- row unless the intent is pending; claimed is false if it cannot be claimed.
+-- Claims the transaction of a task's payment intent, for Store.ClaimTransaction. The transaction
+-- must be due, not leased, and not held after a restore; otherwise claimed is false in the result.
+-- No row is returned if the intent is not pending.
 --
---   :task, :lease   the task and the lease token
+-- The claim puts the transaction in doubt until its worker records its end, or that nothing was
+-- debited. The column in_doubt of the result is the state before the claim. A transaction of an
+-- earlier epoch is in doubt too. The claim also sets the lease of the dispatched task.
+--
+--   :task, :lease   the task, and the lease token of the claim
 --   :row_lease, :answer_within, :rail_memory
 --                   RowLease, AnswerWithin and RailMemory, in milliseconds
 WITH present AS MATERIALIZED (
@@ -20,7 +22,8 @@ WITH present AS MATERIALIZED (
            p.epoch >= present.held_before AND (p.lease_until IS NULL OR p.lease_until <= present.server_now)
                AND coalesce(p.next_attempt_at, 0) <= present.now AS free
     FROM present CROSS JOIN outbox o CROSS JOIN LATERAL (
-        -- By its key: with another index, the planner could scan all pending intents.
+        -- LATERAL with LIMIT 1 reads the intent by its primary key. With another index, the planner
+        -- could scan all pending intents.
         SELECT * FROM payment_intents x WHERE x.site_id = o.site_id AND x.id = o.subject_id LIMIT 1 FOR UPDATE
     ) p
     WHERE o.id = :task AND p.state = 'pending'

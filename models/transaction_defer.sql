@@ -1,13 +1,13 @@
--- Releases a transaction without a final answer, for a later attempt. A transaction that is still
--- in doubt after AnswerWithin raises an alert.
+-- Ends the lease of a transaction without a final answer, and makes it due again later, for
+-- Store.FinishTransaction. A transaction that is still in doubt after AnswerWithin raises an alert.
 --
 --   :site, :intent, :task, :lease, :key   the payment intent, its task, lease token and rail key
---   :release                              nothing was debited
+--   :release                              true: nothing was debited; false: it is in doubt
 --   :calls                                correction of the count of debit calls
---   :answered                             the rail answered a call
+--   :answered                             true: the rail answered a call
 --   :retry_after                          delay until the next attempt, in milliseconds
 --   :claimed_at, :epoch                   service time and epoch of the claim
---   :alert                                kind of alert, or ''
+--   :alert                                kind of alert to raise, or ''
 --   :answer_within, :rail_memory          AnswerWithin and RailMemory, in milliseconds
 WITH present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e

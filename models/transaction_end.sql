@@ -1,13 +1,16 @@
--- Ends a transaction: under its lease, or with a debit that the rail reports. A result that does
--- not follow from the rail's answer counts only in the epoch of its claim. Ledger, task and alerts
--- derive from the returned row.
+-- Ends a pending transaction and returns its payment intent, for Store.FinishTransaction. It also
+-- writes the ledger entry, deletes the task and closes alerts. It does nothing and returns no row
+-- unless the caller holds the lease or the status is Settled: a debit that the rail reports counts
+-- without a lease. A status that does not follow from the rail's answer counts only in the epoch of
+-- its claim.
 --
 --   :site, :intent, :task, :lease, :key   the payment intent, its task, lease token and rail key
 --   :status, :reason                      final status; reason of a refusal, or ''
 --   :calls                                correction of the count of debit calls
---   :from_rail                            the status follows from the rail's answer
+--   :from_rail                            true: the status follows from the rail's answer
 --   :epoch                                epoch of the claim
---   :transaction, :party, :charge         of a payment that the database has lost
+--   :transaction, :party, :charge         for a payment that the database has lost: its transaction
+--                                         id, sealed party, and debited amount in minor units
 --   :rail_memory                          RailMemory in milliseconds
 WITH present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e

@@ -1,5 +1,7 @@
--- Ends the run of a task that could claim nothing. The task becomes due at the transaction's
--- next attempt or, if another worker holds the transaction, at the end of that worker's lease.
+-- Ends the run of a task that could not claim its transaction, for Store.ParkTransaction. The task
+-- becomes due at the transaction's next attempt, or after :held_retry if the transaction is held
+-- after a restore. If another worker holds the transaction, the task is dispatched again at the end
+-- of that worker's lease.
 --
 --   :task         the task
 --   :held_retry   delay of work that is held after a restore, in milliseconds

@@ -49,9 +49,10 @@ SELECT raise_alert('railContradiction', :key, organisation_id, site_id,
 FROM payment_intents WHERE site_id = :site AND id = :intent AND transaction_status <> 'Settled'`)
 )
 
-// StartTransaction lets a customer begin to pay. A repeated call for the same party returns the
-// same transaction. Errors: ErrNotFound; *DiscountError; ErrIntentTaken if another party came first
-// (ErrIntentEnded if its payment has ended); ErrIntentExpired; ErrIntentCancelled.
+// StartTransaction begins the payment of the intent with a code by the customer of party. A
+// repeated call for the same customer returns the same transaction. Errors: ErrNotFound;
+// *DiscountError; ErrIntentTaken if another customer came first (ErrIntentEnded if the payment of
+// that customer has ended); ErrIntentExpired; ErrIntentCancelled.
 func (s *Store) StartTransaction(
 	ctx context.Context, code string, party Party, discounts []Discount,
 ) (StartedTransaction, error) {
@@ -80,7 +81,8 @@ func (s *Store) StartTransaction(
 	return started, wrap("start transaction", err)
 }
 
-// startTransaction starts the intent's payment. It returns zero if it changed nothing.
+// startTransaction starts the payment of an intent in state created. It returns zero if the intent
+// has left the state.
 func (s *Store) startTransaction(
 	ctx context.Context, intent PaymentIntentID, code string, party Party, discounts []Discount, charge Amount,
 ) (StartedTransaction, error) {
@@ -103,8 +105,9 @@ func (s *Store) startTransaction(
 	return started, nil
 }
 
-// startedBy returns the intent's transaction if payer and party are the same customer. Otherwise
-// its error says why the payment cannot start. The agreement of the first call stays.
+// startedBy returns the intent's transaction if payer, the customer who has started it, is the
+// customer of party. Otherwise its error says why the payment cannot start. The agreement of the
+// first call stays.
 func (p *PaymentIntent) startedBy(payer, party Party) (StartedTransaction, error) {
 	switch {
 	case p.Status == TransactionExpired:
@@ -140,9 +143,9 @@ func (s *Store) ClaimTransaction(ctx context.Context, task TaskID, lease LeaseTo
 	return claimed, wrap("claim transaction", err)
 }
 
-// AbandonTransaction ends the lease that ClaimTransaction has acquired under the lease token. It is
-// for a claim whose answer was lost; no rail call may have begun. The next claim cannot know that,
-// and finds the transaction in doubt.
+// AbandonTransaction ends the lease that ClaimTransaction has acquired under the lease token. A
+// worker calls it if the answer of the claim was lost, and has not called the rail. The next claim
+// nevertheless finds the transaction in doubt.
 func (s *Store) AbandonTransaction(ctx context.Context, task TaskID, lease LeaseToken) error {
 	_, err := s.pg.Run(ctx, abandonTransactionSQL, postgres.Args{"task": task, "lease": lease})
 	return wrap("abandon transaction", err)
@@ -169,6 +172,7 @@ type transactionRow struct {
 	ClaimedAt      Millis
 }
 
+// claimed returns the transaction without its Account.
 func (r *transactionRow) claimed(task TaskID, lease LeaseToken) ClaimedTransaction {
 	return ClaimedTransaction{
 		Task: task, Lease: lease, Claimed: r.Claimed, SiteID: r.SiteID, OrganisationID: r.OrganisationID, IntentID: r.ID,
@@ -178,9 +182,10 @@ func (r *transactionRow) claimed(task TaskID, lease LeaseToken) ClaimedTransacti
 	}
 }
 
-// HoldTransaction extends the lease of a claimed transaction and its task by RowLease, and returns
-// its current phase. ErrNotFound: it has ended, another worker has taken it, or an operator holds
-// it; the caller must stop work on it.
+// HoldTransaction makes the lease of a claimed transaction and its task end RowLease from now, and
+// returns the transaction's current phase. ErrNotFound: the worker must stop, because the
+// transaction has ended, its lease has expired, another worker has taken it over, or it waits for
+// an operator.
 func (s *Store) HoldTransaction(ctx context.Context, t ClaimedTransaction) (DebitPhase, error) {
 	var phase DebitPhase
 	err := s.pg.Get(ctx, holdTransactionSQL, postgres.Args{
@@ -190,10 +195,10 @@ func (s *Store) HoldTransaction(ctx context.Context, t ClaimedTransaction) (Debi
 	return phase, wrap("hold transaction", notFound(err, "lease"))
 }
 
-// FinishTransaction records the result of a claimed transaction: its end with ledger entries and
-// the partner's event, or its next attempt. It ignores a transaction that the worker no longer
-// holds, unless the result is settled. If that transaction has ended otherwise, the rail has
-// contradicted itself, and FinishTransaction raises an alert.
+// FinishTransaction records the result of a claimed transaction: its end with ledger entry and
+// webhook event, or its next attempt. It ignores the result if the worker no longer holds the
+// transaction, except for TransactionSettled, which counts in any case. If a transaction that the
+// rail reports as debited has ended otherwise, FinishTransaction raises an alert.
 func (s *Store) FinishTransaction(
 	ctx context.Context, t ClaimedTransaction, r TransactionResult,
 ) (done FinishedTransaction, err error) {
@@ -246,8 +251,8 @@ func (t *ClaimedTransaction) foundID() TransactionID {
 	return t.ID
 }
 
-// alertContradiction raises an alert if the rail debited a transaction that has ended without a
-// debit.
+// alertContradiction raises an alert if the result is a debit, and the transaction has ended
+// without one.
 func alertContradiction(ctx context.Context, tx postgres.Tx, t ClaimedTransaction, r TransactionResult) error {
 	if r.Status != TransactionSettled {
 		return nil
@@ -256,8 +261,9 @@ func alertContradiction(ctx context.Context, tx postgres.Tx, t ClaimedTransactio
 	return err
 }
 
-// ParkTransaction ends the run of a task that could claim nothing. The task becomes due at the
-// transaction's next attempt or, if another worker holds the transaction, at the end of its lease.
+// ParkTransaction ends the run of a task that could not claim its transaction. The task becomes due
+// at the transaction's next attempt or, if another worker holds the transaction, at the end of that
+// worker's lease.
 func (s *Store) ParkTransaction(ctx context.Context, task TaskID) error {
 	_, err := s.pg.Run(ctx, parkTransactionSQL, postgres.Args{"task": task, "held_retry": heldRetry.Milliseconds()})
 	return wrap("park transaction", err)
