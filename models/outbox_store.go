@@ -193,7 +193,7 @@ func (s *Store) ReclaimQueue(ctx context.Context, q Queue) (int, error) {
 
 // ReclaimEarly makes at most limit webhook retries due at once and returns their number. It takes
 // those that still wait in Redis, by server time, although the sandbox's clock was advanced past
-// the time when they are due.
+// the time when they are due. It leaves out retries that come out of Redis within a second.
 func (s *Store) ReclaimEarly(ctx context.Context, limit int) (int, error) {
 	n, err := s.pg.Run(ctx, reclaimEarlySQL, postgres.Args{
 		"most": limit, "lease": (retryLease + time.Second).Milliseconds(),

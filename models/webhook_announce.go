@@ -8,6 +8,8 @@ import (
 	"partnerbilling/models/postgres"
 )
 
+// takeAnnouncementSQL ends an announcing task and returns what it announces: a batch, or the row
+// first_row of a batch.
 var takeAnnouncementSQL = postgres.SQL(`
 DELETE FROM outbox WHERE id = :task AND kind IN (:batch, :row) RETURNING kind, site_id, subject_id, first_row`)
 
@@ -33,7 +35,7 @@ func (s *Store) Announce(ctx context.Context, task TaskID) (delivery TaskID, err
 			return ignore(err, sql.ErrNoRows) // dropped by retention
 		}
 		delivery, err = insertNotice(ctx, tx, organisation, n)
-		return ignore(err, errEventExists) // of concurrent corrections of a row, the last is announced
+		return ignore(err, errEventExists) // two corrections of a row: both tasks announce the last one
 	})
 	return delivery, wrap("announce", err)
 }
@@ -56,7 +58,8 @@ FROM batch_rows
 WHERE site_id = :site AND batch_id = :batch AND row_index = :row AND corrected_outcome IS NOT NULL`)
 )
 
-// batchNotice reads the notice of a batch for a kind of task; sql.ErrNoRows if the batch is gone.
+// batchNotice reads what a task of the kind announces: a settled batch, or its corrected row. It
+// returns sql.ErrNoRows if that is gone.
 func batchNotice(
 	ctx context.Context, tx postgres.Tx, site SiteID, id BatchID, kind TaskKind, row int,
 ) (OrganisationID, notice, error) {
@@ -79,8 +82,8 @@ SELECT s.organisation_id, ` + linkColumns + ` FROM unnest(:ids::uuid[]) AS a (id
 JOIN customer_links l ON l.id = a.id JOIN sites s ON s.id = l.site_id ORDER BY l.id`)
 
 // announceLinks writes the events of links that have just changed state, in the same transaction.
-// The statement that changed them returns only links whose endpoint subscribes to the event
-// (webhook_wanted).
+// The caller passes only links of Sites with an endpoint that subscribes to the event; see the SQL
+// function webhook_wanted.
 func announceLinks(ctx context.Context, tx postgres.Tx, ids ...LinkID) error {
 	var links []struct {
 		OrganisationID OrganisationID

@@ -8,7 +8,7 @@ import (
 )
 
 // TransactionStatusPush is the notification of a payment intent's final status. Its JSON is the
-// notification's data object.
+// notification's data object. TransactionUpdated is when the final status was set.
 type TransactionStatusPush struct {
 	IdempotencyKey               WebhookEventID  `json:"idempotencyKey"` // set when the event is written
 	SiteID                       PushSite        `json:"siteId"`
@@ -22,7 +22,7 @@ type TransactionStatusPush struct {
 	AmountPaid                   *Amount         `json:"amountPaid,omitzero"` // of a settled transaction; may be 0
 }
 
-// PushSite is a Site in a notification.
+// PushSite names a Site in a notification.
 type PushSite struct {
 	ID SiteID `json:"id"`
 }
@@ -46,17 +46,17 @@ type PushAddOns struct {
 
 // PushDiscount is a discount on a line.
 type PushDiscount struct {
-	Amount Amount `json:"amount"`
+	Amount Amount `json:"amount"` // in minor units
 	Reason string `json:"reason"`
 }
 
-// id returns the idempotency key of a final status.
+// id derives the idempotency key from the payment intent and its final status.
 func (p *TransactionStatusPush) id() WebhookEventID {
 	return webhookEventIDOf(p.PaymentIntentID, EventTransactionStatus, p.TransactionStatus)
 }
 
-// body encodes the notification that every attempt sends. It escapes only what JSON requires, so
-// that <, >, & and U+2028 stay as they are. Only a test carries the test flag.
+// body encodes the notification, which every attempt sends byte for byte. It escapes only what JSON
+// requires, so that <, >, & and U+2028 stay as they are. Only a test carries the test flag.
 func (p *TransactionStatusPush) body(trace TraceID, test bool) ([]byte, error) {
 	body, err := json.Marshal(struct {
 		Data    *TransactionStatusPush `json:"data"`
@@ -69,8 +69,7 @@ func (p *TransactionStatusPush) body(trace TraceID, test bool) ([]byte, error) {
 	return body, nil
 }
 
-// notice is a notification of any type except EventTransactionStatus: its Site, and its noun as in
-// a GET.
+// notice is a notification of any type except EventTransactionStatus.
 type notice struct {
 	event WebhookEventType
 	site  SiteID
@@ -79,8 +78,8 @@ type notice struct {
 	noun  noticeNoun
 }
 
-// noticeNoun is the noun of a notice. Exactly one of Batch, Customer, and BatchReference with Row
-// is set.
+// noticeNoun is the subject of a notice, encoded as the API encodes it in a GET. Set are either
+// Batch, or BatchReference and Row, or Customer.
 type noticeNoun struct {
 	Batch          *BatchSummary    `json:"batch,omitempty"`
 	BatchReference string           `json:"batchReference,omitempty"`
@@ -88,8 +87,8 @@ type noticeNoun struct {
 	Customer       *CustomerSummary `json:"customer,omitempty"`
 }
 
-// batchSettled returns the notice of a settled batch. Another result of the same batch makes
-// another event.
+// batchSettled returns the notice of a settled batch. Its id depends on the batch's result: after a
+// loss of the database, the batch may settle with another result, which is another event.
 func batchSettled(b *Batch, trace TraceID) notice {
 	summary := b.Summary()
 	return notice{
@@ -108,7 +107,8 @@ func rowCorrected(b *Batch, r *BatchRow, trace TraceID) notice {
 	}
 }
 
-// customerChanged returns the notice of a link's change of state.
+// customerChanged returns the notice of a link that has changed to its State: linked, revoked or
+// expired.
 func customerChanged(l *CustomerLink) notice {
 	event := map[LinkState]WebhookEventType{
 		LinkLinked: EventCustomerLinked, LinkRevoked: EventCustomerRevoked, LinkExpired: EventCustomerExpired,
@@ -120,7 +120,7 @@ func customerChanged(l *CustomerLink) notice {
 	}
 }
 
-// body encodes the notification that every attempt sends, with the noun byte for byte as in a GET.
+// body encodes the notification, which every attempt sends byte for byte.
 func (n *notice) body() ([]byte, error) {
 	type data struct {
 		IdempotencyKey WebhookEventID `json:"idempotencyKey"`

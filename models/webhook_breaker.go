@@ -8,10 +8,11 @@ import (
 
 // The breaker's parameters.
 const (
-	// WebhookFirstWidth is the number of concurrent deliveries to an endpoint without history.
+	// WebhookFirstWidth is the maximum number of concurrent deliveries to an endpoint without
+	// history.
 	WebhookFirstWidth = 4
-	// WebhookFullWidth is the number of concurrent deliveries to a healthy endpoint, across the
-	// fleet.
+	// WebhookFullWidth is the maximum number of concurrent deliveries to a healthy endpoint, of all
+	// workers together.
 	WebhookFullWidth = 128
 	// WebhookOpensAfter is the number of consecutive failures that opens the breaker.
 	WebhookOpensAfter = 10
@@ -25,11 +26,11 @@ const (
 
 // WebhookBreaker limits deliveries to a failing endpoint, and ramps up a recovering one. Width
 // bounds concurrent deliveries: each success adds one, each failure halves it. WebhookOpensAfter
-// consecutive failures open the breaker until OpenUntil. It is then half-open: one probe at a time
-// is sent, and the first success closes it with width two. Times are service time.
+// consecutive failures open the breaker until OpenUntil. From then on it is half-open: one probe at
+// a time is sent, and the first success closes it with width two. Times are service time.
 type WebhookBreaker struct {
 	Failures  int    // consecutive
-	OpenUntil Millis // 0: closed
+	OpenUntil Millis // 0: closed; in the past: half-open
 	Openings  int    // since the breaker last reached full width
 	Width     int    // concurrent deliveries, 1 to WebhookFullWidth
 	GoneSince Millis // the first of consecutive 410 answers; 0: none
@@ -61,7 +62,7 @@ func (b WebhookBreaker) capacity(inFlight int, now Millis) int {
 	}
 }
 
-// after returns the breaker after an attempt. gone says that the answer was 410.
+// after returns the breaker as an attempt leaves it. gone says that the answer was 410.
 func (b WebhookBreaker) after(success, gone bool, now Millis) WebhookBreaker {
 	switch {
 	case success && b.OpenUntil != 0:

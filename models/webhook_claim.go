@@ -14,15 +14,15 @@ import (
 // WebhookClaim asks for the due attempt of a task's event.
 type WebhookClaim struct {
 	Task  TaskID
-	Lease LeaseToken
+	Lease LeaseToken // a new token, which identifies the claim
 }
 
-// WebhookClaimed is the result of a claim. Without Delivery, Locked and Err there is no attempt to
-// make now, and the next steps of the event and the task are recorded.
+// WebhookClaimed is the result of a claim. The zero value says that there is no attempt to make
+// now. The claim has then recorded the next steps of the event and the task.
 type WebhookClaimed struct {
-	Delivery *WebhookDelivery
+	Delivery *WebhookDelivery // the attempt to make; nil: none
 	// Locked says that another transaction holds the event or its endpoint, or has just leased the
-	// event, so that nothing was decided.
+	// event or changed the endpoint. The claim has then decided nothing.
 	Locked bool
 	// Err is ErrNoWebhookSecret, or the failure to open the secrets. The event stays due.
 	Err error
@@ -33,8 +33,8 @@ type LockWait bool
 
 // The ways to treat locks.
 const (
-	SkipLocked    LockWait = false
-	WaitForLocked LockWait = true
+	SkipLocked    LockWait = false // returns their claims as Locked at once
+	WaitForLocked LockWait = true  // waits for the other transactions first
 )
 
 // ClaimWebhooks claims the due attempts of tasks' events, each for WebhookLease, in one
@@ -67,14 +67,14 @@ type webhookClaims struct {
 	claims  []WebhookClaim
 	results map[LeaseToken]WebhookClaimed
 
-	due    []*claimedEvent // attempts that may begin, the longest requested first
-	parked []*claimedEvent // beyond their endpoints' capacity
+	due    []*claimedEvent // attempts that may begin, by RequestedAt, the earliest first
+	parked []*claimedEvent // events to park, since their endpoints lack capacity
 
 	// Tasks, by their next step.
 	ended   []TaskID // there is nothing left to deliver
 	held    []TaskID // another worker has leased the event
 	planned []TaskID // the next attempt is due later
-	leased  []TaskID // the attempt begins, and no dispatch protects the task
+	leased  []TaskID // the attempt begins, and the dispatcher's lease of the task does not last
 }
 
 // claimedEvent is a row of claimWebhooksSQL.
@@ -86,31 +86,32 @@ type claimedEvent struct {
 	Now            Millis
 	TaskLeased     bool // the dispatcher's lease of the task lasts
 	Locked         bool // another transaction holds the event
-	Current        bool // the task delivers the event's current round
-	RoundFailures  int
-	Round          int
+	Current        bool // the event is pending, and the task is that of its current round
+	RoundFailures  int  // failed attempts in the current round
+	Round          int  // the current round, from 1
 	Usable         bool // the endpoint exists and is enabled
 	HasEndpoint    bool
 	EndpointSite   SiteID
 	URL            string
 	Healthy        bool // the endpoint's breaker is healthyBreaker
 	AfterFailure   bool // the last attempt at the endpoint failed, or the last one of the event
-	SlotNumber     int  // of the attempt that the slot is leased for; 0: none
-	SlotLive       bool // the slot's time has not passed
-	SlotAtEndpoint bool
-	Parked         bool // at the endpoint
+	SlotNumber     int  // number of the attempt that the slot is leased for; 0: not leased
+	SlotLive       bool // the slot is released or leased, and has not expired
+	SlotAtEndpoint bool // the slot is at the endpoint to which the event goes now
+	Parked         bool // the event is parked for that endpoint
 
-	breaker WebhookBreaker // of the endpoint
+	breaker WebhookBreaker // of the endpoint, set by lockEndpoints
 }
 
 func (e *claimedEvent) endpoint() endpointKey {
 	return endpointKey{e.OrganisationID, e.EndpointSite}
 }
 
-// released reports whether the event's slot occupies capacity of the endpoint already.
+// released reports whether the event has been released, so that it occupies capacity of its
+// endpoint already.
 func (e *claimedEvent) released() bool { return e.SlotLive && e.SlotNumber == 0 && e.SlotAtEndpoint }
 
-// number returns the number of the attempt.
+// number returns the number of the next attempt. An interrupted attempt has used a number, too.
 func (e *claimedEvent) number() int { return max(e.Attempts, e.SlotNumber) + 1 }
 
 func (e *claimedEvent) slot() webhookSlot {
@@ -119,6 +120,7 @@ func (e *claimedEvent) slot() webhookSlot {
 	}
 }
 
+// delivery returns the attempt that the event's worker makes now.
 func (e *claimedEvent) delivery(secrets WebhookSecrets) *WebhookDelivery {
 	return &WebhookDelivery{
 		Task: e.Task, Event: e.WebhookEvent, Number: e.number(), Failures: e.RoundFailures,
@@ -173,7 +175,7 @@ var (
 	giveUpSQL  = postgres.SQL(giveUpText)
 )
 
-// lockEvents locks and reads the events. It does not extend the leases of the tasks: that of a
+// lockEvents locks and reads the events. It does not extend the leases of the tasks. The lease of a
 // dispatched task lasts as long as the attempt, or the dispatcher is about to extend it.
 func (c *webhookClaims) lockEvents(ctx context.Context, wait LockWait) (found []*claimedEvent, err error) {
 	tasks, leases := make([]TaskID, 0, len(c.claims)), make([]LeaseToken, 0, len(c.claims))
@@ -198,7 +200,8 @@ func (c *webhookClaims) lockEvents(ctx context.Context, wait LockWait) (found []
 	return found, err
 }
 
-// classify separates the events whose attempts are due from the others, and decides the others.
+// classify collects the events with a due attempt, and decides what happens to the others. It logs
+// interrupted attempts, and makes events without an enabled endpoint undelivered.
 func (c *webhookClaims) classify(ctx context.Context, found []*claimedEvent) error {
 	var interrupted, undeliverable []*claimedEvent
 	for _, e := range found {
@@ -244,7 +247,7 @@ func (c *webhookClaims) classify(ctx context.Context, found []*claimedEvent) err
 	return err
 }
 
-// eventArgs returns the keys of events, one array a column.
+// eventArgs returns the keys of events, one array for each column.
 func eventArgs(all []*claimedEvent) postgres.Args {
 	organisations, events := make([]OrganisationID, len(all)), make([]WebhookEventID, len(all))
 	for i, e := range all {
@@ -253,9 +256,9 @@ func eventArgs(all []*claimedEvent) postgres.Args {
 	return postgres.Args{"organisations": organisations, "events": events}
 }
 
-// lockEndpoints locks unhealthy endpoints and reads their breakers again, so that no other
-// transaction decides about their capacity meanwhile. It does not wait for locked endpoints, so
-// that no endpoint delays the claims of others.
+// lockEndpoints locks the unhealthy endpoints of due attempts and reads their breakers again, so
+// that no other transaction decides about their capacity meanwhile. It does not wait for locked
+// endpoints, so that no endpoint delays the claims of others.
 func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
 	keys := distinct(c.due, func(e *claimedEvent) (endpointKey, bool) { return e.endpoint(), !e.Healthy })
 	var locked map[endpointKey]*webhookEndpointRow
@@ -281,9 +284,9 @@ func (c *webhookClaims) lockEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// keepCapacity keeps as many attempts due as their endpoints have capacity for; the other events
-// are parked. Events that were parked earlier go first, unless the event has been released itself.
-// A test always goes: it shows the partner whether the endpoint works again.
+// keepCapacity keeps as many attempts due as their endpoints have capacity for. The other events
+// are to be parked. An event that has not been released waits behind parked events that were
+// requested earlier. A test never waits: it shows the partner whether the endpoint works again.
 func (c *webhookClaims) keepCapacity(ctx context.Context) error {
 	if len(c.due) == 0 {
 		return nil
@@ -310,6 +313,7 @@ func (c *webhookClaims) keepCapacity(ctx context.Context) error {
 	return nil
 }
 
+// slotsOf returns the slots to park or to lease for events.
 func slotsOf(events []*claimedEvent) []webhookSlot {
 	slots := make([]webhookSlot, len(events))
 	for i, e := range events {
@@ -318,7 +322,7 @@ func slotsOf(events []*claimedEvent) []webhookSlot {
 	return slots
 }
 
-// lease leases the slots of due attempts that can be signed.
+// lease leases slots for the due attempts, except for organisations without usable secrets.
 func (c *webhookClaims) lease(ctx context.Context, ring *seal.Keyring) error {
 	organisations := distinct(c.due, func(e *claimedEvent) (OrganisationID, bool) { return e.OrganisationID, true })
 	if len(organisations) == 0 {
@@ -340,8 +344,8 @@ func (c *webhookClaims) lease(ctx context.Context, ring *seal.Keyring) error {
 	}
 	acquired, err := leaseSlots(ctx, c.tx, slotsOf(c.due))
 	for _, e := range c.due {
-		// Another transaction may have leased the slot between this one's reading and locking the
-		// event.
+		// Another transaction may have leased the slot after this one read it and before this one
+		// locked the event.
 		if !slices.Contains(acquired, e.Lease) {
 			c.results[e.Lease] = WebhookClaimed{Locked: true}
 			continue

@@ -1,6 +1,7 @@
--- Locks the events of tasks, and reads what decides whether their attempts may begin: the event,
--- its endpoint and its slot. It skips the events that another transaction has locked. A task that
--- is done has no row.
+-- Locks the events of tasks for Store.ClaimWebhooks, and reads what decides whether their attempts
+-- may begin: the event, its endpoint and its slot. If another transaction has locked an event, the
+-- row only says so (locked). A task that is done has no row. The Go type claimedEvent describes the
+-- columns.
 --
 --   :tasks, :leases  the tasks, and the lease tokens of their claims
 --   :healthy_failures, :healthy_open_until, :healthy_openings, :healthy_width, :healthy_gone_since
@@ -20,19 +21,21 @@ SELECT a.task, a.lease, (SELECT now FROM service_now) AS now,
        p.number AS slot_number, coalesce(p.until > statement_timestamp(), false) AS slot_live,
        coalesce(p.until IS NULL AND p.endpoint_site_id = w.site_id, false) AS parked,
        coalesce(p.endpoint_site_id = w.site_id, false) AS slot_at_endpoint
--- Claims may be repeated, so the commit does not wait for the disk.
+-- The commit does not wait for the disk: a claim that a crash undoes is made again.
 FROM (SELECT set_config('synchronous_commit', 'off', true)) AS commit
 CROSS JOIN unnest(:tasks::uuid[], :leases::uuid[]) AS a (task, lease)
 CROSS JOIN LATERAL (
     SELECT organisation_id, subject_id, redispatch_after FROM outbox x WHERE x.id = a.task LIMIT 1
 ) o
 LEFT JOIN LATERAL (
-    -- By its key: with another index, the planner could scan all pending events.
+    -- LATERAL with LIMIT 1 reads the event by its primary key. With another index, the planner
+    -- could scan all pending events.
     SELECT * FROM webhook_events x WHERE x.organisation_id = o.organisation_id AND x.id = o.subject_id
     LIMIT 1 FOR UPDATE SKIP LOCKED
 ) e ON true
 LEFT JOIN LATERAL (
-    -- A test's own endpoint, else that of the Site, else the default.
+    -- A test goes to the tested endpoint. Other events go to the endpoint of their Site or, without
+    -- one, to the organisation's default.
     SELECT * FROM webhook_endpoints x
     WHERE x.organisation_id = e.organisation_id AND x.site_id IN (
         CASE WHEN e.is_test THEN e.endpoint_site_id ELSE e.site_id END,

@@ -1,6 +1,8 @@
--- Waits for the locks of events and of the endpoints that may receive them.
+-- Locks the events of tasks, and the endpoints that may receive them, and waits until no other
+-- transaction holds them. Store.ClaimWebhooks runs it before a claim that must not skip locked
+-- events. The result is empty rows.
 --
---   :tasks  the events' tasks
+--   :tasks  the tasks
 WITH events AS MATERIALIZED (
     SELECT e.organisation_id, CASE WHEN e.is_test THEN e.endpoint_site_id ELSE e.site_id END AS site_id, e.is_test
     FROM unnest(:tasks::uuid[]) AS a (task)

@@ -1,7 +1,7 @@
--- Ends events whose endpoint is missing or disabled as undelivered, and drops their slots. The
--- caller holds the events' locks, and ends their tasks.
+-- Makes events undelivered, because their endpoint is missing or disabled, and drops their slots.
+-- The caller holds the locks of the events, and ends their tasks.
 --
---   :organisations, :events  the events, one array a column
+--   :organisations, :events  the events, one array for each column
 WITH given_up AS MATERIALIZED (
     SELECT * FROM unnest(:organisations::uuid[], :events::uuid[]) AS a (organisation_id, id)
 ), slots AS (

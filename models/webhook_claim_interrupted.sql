@@ -1,9 +1,9 @@
--- Logs and counts the attempts of workers that have died, without an outcome, and drops their
--- slots. The caller holds the events' locks. The statement skips a slot that another transaction
--- has leased again between the caller's reading and locking the event.
+-- Logs and counts attempts of workers that have died, with an unknown outcome, and drops their
+-- slots. The caller holds the locks of the events. The statement skips a slot that another
+-- transaction has leased again after the caller read it and before the caller locked the event.
 --
---   :organisations, :events  the events, one array a column
---   :started                 when the attempt of each was due
+--   :organisations, :events  the events, one array for each column
+--   :started                 when each attempt was due, in milliseconds of service time
 WITH ended AS (
     DELETE FROM webhook_slots p
     USING unnest(:organisations::uuid[], :events::uuid[], :started::bigint[]) AS a (organisation_id, id, started_at)

@@ -7,15 +7,17 @@ import (
 )
 
 var (
+	// endTasksSQL deletes finished tasks.
 	endTasksSQL = postgres.SQL(`DELETE FROM outbox WHERE id = ANY (:tasks::uuid[])`)
 
-	// holdTasksSQL postpones the redispatch of tasks until the leases of other workers end.
+	// holdTasksSQL postpones the redispatch of tasks until the leases of the workers that send
+	// their events end.
 	holdTasksSQL = postgres.SQL(`
 UPDATE outbox o SET redispatch_after = p.until FROM webhook_slots p
 WHERE o.id = ANY (:tasks::uuid[]) AND o.dispatched_at IS NOT NULL
   AND p.organisation_id = o.organisation_id AND p.event_id = o.subject_id`)
 
-	// planTasksSQL postpones tasks until their events' next attempts.
+	// planTasksSQL postpones tasks until the next attempts of their events.
 	planTasksSQL = postgres.SQL(`
 UPDATE outbox o SET available_at = e.next_attempt_at, dispatched_at = NULL, redispatch_after = NULL
 FROM webhook_events e
@@ -31,7 +33,7 @@ UPDATE outbox SET available_at = least(available_at, svc_now()),
 WHERE id = ANY (:tasks::uuid[])`)
 )
 
-// moveTasks records the next steps of the tasks.
+// moveTasks records the next step of each task: it ends, it is postponed, or it is leased.
 func (c *webhookClaims) moveTasks(ctx context.Context) error {
 	for _, move := range []struct {
 		statement postgres.Statement

@@ -27,18 +27,18 @@ type WebhookDelivery struct {
 	Task         TaskID
 	Event        WebhookEvent
 	Number       int    // of the attempt, from 1, across all rounds
-	Failures     int    // of this round so far
+	Failures     int    // failed attempts of this round so far
 	EndpointSite SiteID // the endpoint's Site; zero for the organisation's default
 	URL          string
 	// AfterFailure says that the last attempt at the endpoint, or of the event, failed, so that no
 	// cached connection or address may be used.
 	AfterFailure bool
-	Once         bool // there is no retry: the first round of a test
-	StartedAt    Millis
-	Secrets      WebhookSecrets
+	Once         bool           // there is no retry: the first round of a test
+	StartedAt    Millis         // service time of the claim
+	Secrets      WebhookSecrets // sign the attempt
 
-	lease LeaseToken
-	round int
+	lease LeaseToken // of the claim
+	round int        // the event's round at the claim
 }
 
 // endpoint returns the delivery's endpoint.

@@ -1,8 +1,10 @@
--- Deletes old events that have ended, with their attempts and slots. It skips locked events, and
--- events that go with their partition.
+-- Deletes old events that have ended, with their attempts and slots, for
+-- Store.DropOldWebhookEvents. It skips locked events, and events that are removed with their
+-- partition. The CASE expression is that of the index webhook_events_age: it is the maximum for
+-- pending events.
 --
---   :lowest, :beyond  the ids of events that go with their partitions; beyond exclusive
---   :age              their retention in milliseconds
+--   :lowest, :beyond  the range of ids that are removed with their partitions; beyond exclusive
+--   :age              the retention of events in milliseconds
 --   :limit            the maximum number of events
 WITH old AS MATERIALIZED (
     SELECT organisation_id, id,

@@ -20,7 +20,7 @@ type WebhookEndpoint struct {
 	Events         []WebhookEventType // subscribed types, EventTransactionStatus among them
 	CreatedAt      Millis
 	UpdatedAt      Millis
-	DisabledAt     Millis // after a day of only 410 answers; 0: enabled. The next PUT enables it again
+	DisabledAt     Millis // when a day of only 410 answers ended; 0: enabled. A PUT enables it again
 	Breaker        WebhookBreaker
 }
 
@@ -30,7 +30,8 @@ type WebhookEndpointState string
 // The states of an endpoint.
 const (
 	WebhookEndpointActive WebhookEndpointState = "active"
-	// after consecutive failures: events are parked, and one probe at a time is sent
+	// WebhookEndpointPaused: consecutive failures have opened the breaker. Events are parked; once
+	// the breaker is half-open, one probe at a time is sent.
 	WebhookEndpointPaused   WebhookEndpointState = "paused"
 	WebhookEndpointDisabled WebhookEndpointState = "disabled" // after a day of only 410 answers
 )
@@ -47,6 +48,7 @@ func (e *WebhookEndpoint) State() WebhookEndpointState {
 	}
 }
 
+// webhookEndpointRow is a row of the table webhook_endpoints.
 type webhookEndpointRow struct {
 	bun.BaseModel `bun:"table:webhook_endpoints"`
 	WebhookBreaker
@@ -66,7 +68,8 @@ func (r *webhookEndpointRow) endpoint() WebhookEndpoint {
 	}
 }
 
-// readEndpoints reads endpoints in the order in which all statements lock them.
+// readEndpoints reads the endpoints with the given keys, in the order in which all statements lock
+// endpoints.
 const readEndpoints = `
 SELECT w.*, (SELECT now FROM service_now) AS now
 FROM unnest(:organisations::uuid[], :sites::uuid[]) AS k (organisation_id, site_id)
@@ -99,7 +102,8 @@ func readWebhookEndpoints(
 }
 
 // WebhookEndpoint returns the endpoint of the Site, or for the zero Site the organisation's
-// default. ErrNoWebhookEndpoint: that endpoint is not configured, even if the default is.
+// default. ErrNoWebhookEndpoint: that very endpoint is not configured. The default does not stand
+// in for a Site's.
 func (s *Store) WebhookEndpoint(
 	ctx context.Context, organisation OrganisationID, site SiteID,
 ) (WebhookEndpoint, error) {
@@ -127,9 +131,10 @@ func (s *Store) WebhookEndpoints(ctx context.Context, organisation OrganisationI
 }
 
 // PutWebhookEndpoint configures and enables an endpoint, and resets its breaker: parked events go
-// out. The zero Site means the default. The organisation's first endpoint also creates its secret;
-// else secret is nil. The caller has checked the URL (WebhookTargets). events are the subscribed
-// types; none means EventTransactionStatus alone. *QuotaError refuses a new endpoint.
+// out. The zero Site means the default. target is the URL, which the caller has checked with
+// WebhookTargets. events are the subscribed types, EventTransactionStatus among them; none means
+// EventTransactionStatus alone. If the organisation has no secret yet, the call creates one;
+// otherwise secret is nil. *QuotaError refuses a new endpoint.
 func (s *Store) PutWebhookEndpoint(
 	ctx context.Context, ring *seal.Keyring, organisation OrganisationID, site SiteID, target string,
 	events ...WebhookEventType,
@@ -183,8 +188,8 @@ ON CONFLICT (organisation_id, site_id) DO UPDATE SET url = excluded.url, events 
     width = excluded.width, gone_since = NULL
 RETURNING *`)
 
-// putWebhookEndpoint writes an endpoint. It returns the endpoint, and how many events it has taken
-// over from the default.
+// putWebhookEndpoint writes an endpoint and makes its parked events due. It returns the endpoint,
+// and how many parked events of the default endpoint now go to it.
 func putWebhookEndpoint(
 	ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID, target string, events []WebhookEventType,
 ) (endpoint WebhookEndpoint, taken int, err error) {
@@ -205,8 +210,9 @@ func putWebhookEndpoint(
 	return row.endpoint(), taken, err
 }
 
-// DeleteWebhookEndpoint removes an endpoint. Its pending events go to the default, or become
-// undelivered without one. ErrNoWebhookEndpoint: there was no such endpoint.
+// DeleteWebhookEndpoint removes an endpoint. The zero Site means the default. The pending events of
+// a Site's endpoint go to the default; without a default, they become undelivered.
+// ErrNoWebhookEndpoint: there was no such endpoint.
 func (s *Store) DeleteWebhookEndpoint(ctx context.Context, organisation OrganisationID, site SiteID) error {
 	actFrom(ctx).aboutEndpoint(organisation, site)
 	err := s.act(ctx, func(tx postgres.Tx) error {
@@ -222,7 +228,7 @@ func (s *Store) DeleteWebhookEndpoint(ctx context.Context, organisation Organisa
 	return wrap("delete webhook endpoint", err)
 }
 
-// aboutEndpoint sets an endpoint as the act's subject.
+// aboutEndpoint sets an endpoint as the act's subject: "default", or the siteId.
 func (a *Act) aboutEndpoint(organisation OrganisationID, site SiteID) *Act {
 	name := "default"
 	if !site.IsZero() {

@@ -1,7 +1,8 @@
--- Lists the endpoints that are disabled or failing, whose breaker is not closed, or that have
--- parked events. Endpoints are few: one for each organisation, and some for Sites.
+-- Lists the endpoints that are disabled or failing, that have an open or half-open breaker, or that
+-- have parked events, for Store.TroubledEndpoints. It reads every endpoint: they are few, one for
+-- each organisation, and some for Sites.
 --
---   :limit    how many endpoints
+--   :limit    how many endpoints at most
 --   :failing  the number of failures in a row from which an endpoint counts as failing
 --   :most     the number at which counting of events stops
 SELECT e.organisation_id, o.name AS organisation, e.site_id, e.url, e.failures, coalesce(e.open_until, 0) AS open_until,

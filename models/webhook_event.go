@@ -24,8 +24,8 @@ const (
 	EventCustomerExpired   WebhookEventType = "customerExpired"   // an invitation has expired
 )
 
-// WebhookEventTypes are all types. Every endpoint gets the first; the others go to subscribed
-// endpoints.
+// WebhookEventTypes lists every type. Every endpoint gets the first type; the others go to
+// endpoints that subscribe to them.
 var WebhookEventTypes = []WebhookEventType{
 	EventTransactionStatus, EventBatchSettled, EventRowCorrected, EventCustomerLinked, EventCustomerRevoked, EventCustomerExpired,
 }
@@ -41,11 +41,11 @@ const (
 	WebhookUndelivered WebhookStatus = "undelivered" // there was no endpoint, or it was disabled
 )
 
-// WebhookStatuses are all statuses.
+// WebhookStatuses lists every status.
 var WebhookStatuses = []WebhookStatus{WebhookPending, WebhookDelivered, WebhookFailed, WebhookUndelivered}
 
-// webhookTransitions: a redelivery makes any event pending again, or undelivered if no endpoint is
-// configured.
+// webhookTransitions holds the statuses that an event may have after each status. A redelivery
+// makes any event pending again, or undelivered if no enabled endpoint takes it.
 var webhookTransitions = transitions[WebhookStatus]{
 	WebhookPending:     {WebhookDelivered, WebhookFailed, WebhookUndelivered},
 	WebhookDelivered:   {WebhookPending, WebhookUndelivered},
@@ -71,15 +71,15 @@ type WebhookEvent struct {
 	Type              WebhookEventType
 	PaymentIntentID   PaymentIntentID // of EventTransactionStatus, else zero
 	TransactionStatus string          // of EventTransactionStatus, else ""
-	Test              bool            // requested by the partner; it has no transaction
+	Test              bool            // a test that the partner requested; no payment intent exists
 	Status            WebhookStatus
 	Attempts          int // attempts that have ended, with a known or lost outcome, across all rounds
 	CreatedAt         Millis
-	RequestedAt       Millis // when delivery was last requested: at creation or redelivery
+	RequestedAt       Millis // when delivery was last requested, by creation or redelivery
 	NextAttemptAt     Millis // 0 unless pending
 	DeliveredAt       Millis // the last delivery; 0: never
 	TraceID           TraceID
-	Body              []byte // the final bytes; nil in lists
+	Body              []byte // the bytes that every attempt sends; nil in lists
 }
 
 // WebhookAttempt is one POST of an event.
@@ -95,7 +95,7 @@ type WebhookAttempt struct {
 	ResponseHead []byte // status line, headers and the beginning of the body, at most WebhookHeadLimit
 }
 
-// WebhookHeadLimit is the maximum number of bytes kept of an answer.
+// WebhookHeadLimit is the maximum length of WebhookAttempt.ResponseHead in bytes.
 const WebhookHeadLimit = 2 << 10
 
 // NewWebhookEventID returns a new id that no stored event has.
@@ -105,9 +105,10 @@ func NewWebhookEventID() WebhookEventID { return NewID[eventNoun]() }
 // time.
 const eventTimeLength = 6
 
-// webhookEventIDOf derives the id of the event in which a subject reports a value: a final status
-// or an outcome. The first 48 bits are the time of the subject's id; the rest of the UUIDv7 is a
-// hash. The same value reported again after a loss has the same id, and another value another id.
+// webhookEventIDOf derives the id of the event that reports a value of a subject, such as a final
+// status or an outcome. The first 48 bits are the time of the subject's id; the rest of the UUIDv7
+// is a hash. If the database has lost the event and the value is reported again, the id is the
+// same. Another value has another id.
 func webhookEventIDOf[N Noun](subject ID[N], event WebhookEventType, value ...string) WebhookEventID {
 	const version, variant = 0x70, 0x80
 	hash := digest(append([]string{subject.String(), string(event)}, value...)...)
@@ -118,13 +119,14 @@ func webhookEventIDOf[N Noun](subject ID[N], event WebhookEventType, value ...st
 	return id
 }
 
-// errEventExists says that the same value was reported before.
+// errEventExists says that the event was written before.
 var errEventExists = errors.New("models: the webhook event exists")
 
 // insertWebhookEvent writes the event of a payment intent's final status and the task that delivers
 // it, in the transaction of that status. push holds everything except the IdempotencyKey; trace is
-// that of the intent's creation. The zero TaskID says that there is no endpoint and the event is
-// undelivered. A second event for an intent is an error, which ends the transaction.
+// the trace id of the intent's creation. The zero TaskID says that no enabled endpoint takes the
+// event, and that the event is undelivered. A second event for an intent is an error, which ends
+// the transaction.
 func insertWebhookEvent(
 	ctx context.Context, on postgres.Session, organisation OrganisationID, trace TraceID, push TransactionStatusPush,
 ) (WebhookEventID, TaskID, error) {
@@ -141,8 +143,8 @@ func insertWebhookEvent(
 }
 
 // insertNotice writes the event of a notice and the task that delivers it. The caller has checked
-// that the endpoint subscribes to it (webhook_wanted). errEventExists: it was written before, and
-// the transaction can continue.
+// that the endpoint subscribes to the event, with the SQL function webhook_wanted. errEventExists:
+// the event was written before, and the transaction can continue.
 func insertNotice(ctx context.Context, tx postgres.Tx, organisation OrganisationID, n notice) (TaskID, error) {
 	body, err := n.body()
 	if err != nil {
@@ -173,7 +175,8 @@ var (
 	insertWebhookEventSQL  = postgres.SQL(insertWebhookEventText)
 )
 
-// writeWebhookEvent writes an event and returns its task; zero if there is no endpoint.
+// writeWebhookEvent writes an event and returns its task; zero if no enabled endpoint takes it.
+// errEventExists: the event was written before.
 func writeWebhookEvent(ctx context.Context, on postgres.Session, in webhookInsert) (TaskID, error) {
 	task := NewID[taskNoun]()
 	var pending bool
@@ -194,7 +197,8 @@ func writeWebhookEvent(ctx context.Context, on postgres.Session, in webhookInser
 	return task, nil
 }
 
-// InsertWebhookEvent writes an event without a checkout, for tests.
+// InsertWebhookEvent writes the event of a final status without a payment intent, for tests and the
+// load generator. It returns the event's id and task; the task is zero if the event is undelivered.
 func (s *Store) InsertWebhookEvent(
 	ctx context.Context, organisation OrganisationID, trace TraceID, push TransactionStatusPush,
 ) (WebhookEventID, TaskID, error) {

@@ -1,15 +1,17 @@
--- Writes an event and, if there is an endpoint that takes events, the task that delivers it. The
--- task of a test is leased to the process that asks for the test, and goes out only if that process
--- dies. No row: the event exists.
+-- Writes a webhook event and, if an enabled endpoint takes it, the task that delivers it. It
+-- returns whether the event is pending; otherwise it is undelivered. It returns no row if the event
+-- exists. The task of a test is leased to the process that asks for the test, and is dispatched
+-- only if that process dies.
 --
 --   :organisation, :event, :site, :type, :trace, :body
---                                 the event
---   :intent, :transaction_status  an intent and its final status; else the zero id and ''
---   :test, :endpoint_site         whether the event is a test; the Site of the tested endpoint
---   :task, :kind, :queue          its task
+--                                 the columns of the event; :event is its id
+--   :intent, :transaction_status  a payment intent and its final status; else the zero id and ''
+--   :test, :endpoint_site         whether the event is a test, and the Site of the tested endpoint
+--   :task, :kind, :queue          id, kind and queue of the task
 --   :queued_lease                 QueuedLease in milliseconds
 WITH endpoint AS (
-    -- Whether the endpoint of the Site, else the default, takes the event. A test's always does.
+    -- Whether the event's endpoint is enabled: that of the Site or, without one, the default. A
+    -- test also goes to a disabled endpoint.
     SELECT :test::boolean OR coalesce((
         SELECT disabled_at IS NULL FROM webhook_endpoints
         WHERE organisation_id = :organisation AND site_id IN (:site, '00000000-0000-0000-0000-000000000000')

@@ -49,11 +49,11 @@ type WebhookQuery struct {
 	OrganisationID OrganisationID
 	Filter         WebhookFilter
 	Direction      Direction
-	At             WebhookPosition // the page's position
-	Limit          int             // events at most, 1 to 100
+	At             WebhookPosition // the page holds the events that follow it in Direction
+	Limit          int             // maximum number of events on the page, 1 to 100
 }
 
-// WebhookPage is one page of the list: events without bodies.
+// WebhookPage is one page of the list. Its events have no bodies, and Total is exact.
 type WebhookPage = Page[WebhookEvent, WebhookEventID]
 
 // webhookColumns are the columns of a WebhookEvent. Callers add the body if they need it.
@@ -85,8 +85,8 @@ func (f WebhookFilter) selectFrom(tx postgres.Tx, organisation OrganisationID) *
 	return q
 }
 
-// ListWebhookEvents returns one page of an organisation's events. A walk through the pages finds
-// every event that matched throughout exactly once.
+// ListWebhookEvents returns one page of an organisation's events. A walk through all pages returns
+// each event that matches the filter during the whole walk exactly once.
 func (s *Store) ListWebhookEvents(ctx context.Context, q WebhookQuery) (page WebhookPage, err error) {
 	if q.Limit < 1 || q.Limit > maxPage {
 		return WebhookPage{}, fmt.Errorf("models: list webhook events: limit %d", q.Limit)
@@ -102,6 +102,8 @@ func (q *WebhookQuery) page() pageQuery[WebhookEventID] {
 	return pageQuery[WebhookEventID]{q.Filter.From, q.Filter.To, q.Direction, q.At, q.Limit}
 }
 
+// listWebhookEvents reads the page in the snapshot of tx: its events, whether events lie behind it,
+// and the total.
 func listWebhookEvents(ctx context.Context, tx postgres.Tx, q *WebhookQuery) (page WebhookPage, err error) {
 	ahead, behind, order := "<", ">=", "DESC"
 	if q.Direction == Backward {
@@ -168,7 +170,8 @@ SELECT number, endpoint_site_id AS endpoint_site, started_at, duration_ms::bigin
 FROM webhook_attempts
 WHERE organisation_id = :organisation AND event_id = :event AND (:number = 0 OR number = :number) ORDER BY number`)
 
-// webhookAttempts returns an event's attempts, or only the one with the number unless that is 0.
+// webhookAttempts returns an event's attempts in order. A number other than 0 selects the attempt
+// with that number alone.
 func (s *Store) webhookAttempts(
 	ctx context.Context, organisation OrganisationID, id WebhookEventID, number int,
 ) (attempts []WebhookAttempt, err error) {

@@ -12,11 +12,11 @@ import (
 type WebhookVerdict struct {
 	Status     WebhookStatus // delivered, failed, or pending for another attempt
 	Gone       bool          // the answer was 410
-	Retry      time.Duration // until the next attempt, if pending
-	Redispatch bool          // dispatch the task again: its run was interrupted, so Redis does not repeat it
+	Retry      time.Duration // from the record to the next attempt, if pending
+	Redispatch bool          // the dispatcher must send the task again: its run was interrupted
 }
 
-// WebhookRecord is an attempt to record, and its consequence.
+// WebhookRecord is an attempt to record, and its consequence for the event.
 type WebhookRecord struct {
 	Delivery WebhookDelivery
 	Attempt  WebhookAttempt
@@ -25,14 +25,15 @@ type WebhookRecord struct {
 
 func (r *WebhookRecord) success() bool { return r.Verdict.Status == WebhookDelivered }
 
-// RecordWebhooks records attempts and their consequences for events, endpoints and tasks. A worker
-// with an expired lease still logs its attempt, and its success still counts; otherwise the event
-// stays with its current worker, or with the redelivery requested meanwhile.
+// RecordWebhooks records attempts and their consequences for events, endpoints and tasks. If the
+// worker of an attempt has lost its lease, the attempt is still logged, and a success still counts.
+// A failure then changes nothing: the event stays with its current worker, or with the redelivery
+// requested meanwhile.
 //
-// RecordWebhooks releases the parked events that the endpoints now have capacity for. In each
-// transaction, it claims their tasks for WebhookLease, up to the number claims: the caller runs
-// these without a dispatch. It claims none while the queue is paused. It returns the other tasks as
-// due: they may be dispatched.
+// RecordWebhooks releases the parked events that the endpoints now have capacity for, and makes
+// their tasks due. Each transaction claims at most claims of these tasks for WebhookLease. They are
+// returned as claimed, and the caller runs them without a dispatch. None is claimed while the queue
+// is paused. The other tasks are returned as due, and may be dispatched.
 //
 // The first records of all events are one transaction. Further records of an event follow in
 // further transactions. After an error, some records may be stored; the call may be repeated.
@@ -60,8 +61,8 @@ func (s *Store) RecordWebhooks(
 	return claimed, due, nil
 }
 
-// oneOfEachEvent separates the first record of each event from the others. An event may occur twice
-// after its first worker has lost the lease.
+// oneOfEachEvent separates the first record of each event from the others. An event may have two
+// records if its first worker has lost the lease.
 func oneOfEachEvent(records []WebhookRecord) (first, others []WebhookRecord) {
 	type key struct {
 		organisation OrganisationID
@@ -85,17 +86,17 @@ type webhookRecords struct {
 	tx      postgres.Tx
 	records []WebhookRecord
 
-	written []recordedEvent // in any order
-	moved   map[endpointKey]bool
+	written []recordedEvent      // in any order
+	moved   map[endpointKey]bool // the endpoints with changed breakers
 }
 
 // recordedEvent is a row of recordWebhooksSQL.
 type recordedEvent struct {
 	I            int    // index of the record, from 1
 	Decided      bool   // the verdict became the event's status
-	NewTask      TaskID // of a redelivery requested meanwhile, else zero
-	Redelivered  bool   // an alert about the event may be open
-	MovesBreaker bool   // of the endpoint
+	NewTask      TaskID // the task of a redelivery requested meanwhile, else zero
+	Redelivered  bool   // the event has been redelivered: an alert about it may be open
+	MovesBreaker bool   // the attempt changes the breaker of its endpoint
 	Parked       bool   // the endpoint has parked events
 }
 
@@ -117,7 +118,7 @@ func (r *webhookRecords) run(ctx context.Context) ([]TaskID, error) {
 	return releaseSlots(ctx, r.tx, candidates)
 }
 
-// of returns the record of a row.
+// of returns the record that a row belongs to.
 func (r *webhookRecords) of(w recordedEvent) *WebhookRecord { return &r.records[w.I-1] }
 
 var (
@@ -126,8 +127,8 @@ var (
 	recordWebhooksSQL  = postgres.SQL(recordWebhooksText)
 )
 
-// writeEvents releases the events' slots, sets their status from the verdicts unless they have
-// moved on, and logs the attempts.
+// writeEvents logs the attempts, frees the slots of their events, and sets the statuses of the
+// events from the verdicts. It leaves events that another worker or a redelivery has taken over.
 func (r *webhookRecords) writeEvents(ctx context.Context) error {
 	n := len(r.records)
 	organisations, events, leases := make([]OrganisationID, n), make([]WebhookEventID, n), make([]LeaseToken, n)
@@ -155,9 +156,9 @@ func (r *webhookRecords) writeEvents(ctx context.Context) error {
 	return r.tx.Select(ctx, recordWebhooksSQL, args, &r.written)
 }
 
-// writeBreakers updates the endpoints' breakers, once for each record, and disables endpoints that
-// are gone. Successes at a healthy endpoint write nothing. An attempt at an earlier URL of the
-// endpoint does not count.
+// writeBreakers updates the breakers of the endpoints with the result of each record, and disables
+// endpoints that are gone. Successes at a healthy endpoint write nothing. An attempt at an earlier
+// URL of the endpoint does not count.
 func (r *webhookRecords) writeBreakers(ctx context.Context) error {
 	keys := distinct(r.written, func(w recordedEvent) (endpointKey, bool) {
 		return r.of(w).Delivery.endpoint(), w.MovesBreaker
@@ -212,6 +213,7 @@ FROM unnest(:organisations::uuid[], :sites::uuid[], :failures::int[], :open_unti
     AS b (organisation_id, site_id, failures, open_until, openings, width, gone_since, disabled_at)
 WHERE w.organisation_id = b.organisation_id AND w.site_id = b.site_id`)
 
+// writeWebhookBreakers stores the breakers of locked endpoints, and whether they are disabled.
 func writeWebhookBreakers(ctx context.Context, tx postgres.Tx, rows []*webhookEndpointRow) error {
 	n := len(rows)
 	organisations, sites, failures := make([]OrganisationID, n), make([]SiteID, n), make([]int, n)
@@ -229,7 +231,8 @@ func writeWebhookBreakers(ctx context.Context, tx postgres.Tx, rows []*webhookEn
 	return err
 }
 
-// disable alerts the operator, and makes parked events due, so that their claims end them.
+// disable raises an alert about a disabled endpoint. It makes the parked events due, so that their
+// claims make them undelivered.
 func (r *webhookRecords) disable(ctx context.Context, row *webhookEndpointRow, trace TraceID) error {
 	err := raiseAlerts(ctx, r.tx, []alert{{
 		kind: alertEndpointDisabled, subject: endpointName(row.OrganisationID, row.SiteID),
@@ -242,8 +245,8 @@ func (r *webhookRecords) disable(ctx context.Context, row *webhookEndpointRow, t
 	return reviveWaiting(ctx, r.tx, row.OrganisationID, row.SiteID)
 }
 
-// retryTasksSQL postpones tasks until their next attempts. A postponed task stays with Redis,
-// unless the verdict dispatches it again.
+// retryTasksSQL postpones tasks until their next attempts. Redis keeps a postponed task and repeats
+// it at that time, unless redispatch is set: the dispatcher then sends it again.
 var retryTasksSQL = postgres.SQL(`
 UPDATE outbox o SET available_at = svc_now() + a.retry,
     dispatched_at = CASE WHEN NOT a.redispatch THEN o.dispatched_at END,
@@ -255,8 +258,8 @@ FROM (
     CROSS JOIN LATERAL (SELECT ctid FROM outbox WHERE id = t.id LIMIT 1 FOR UPDATE) x) a
 WHERE o.ctid = a.task`)
 
-// writeTasks ends the tasks of decided events, or postpones them until the next attempt. The tasks
-// of redeliveries requested meanwhile become due.
+// writeTasks ends the tasks of events with a final verdict, and postpones the tasks of events that
+// get another attempt. The tasks of redeliveries requested meanwhile become due.
 func (r *webhookRecords) writeTasks(ctx context.Context) error {
 	var ended, retried, renewed []TaskID
 	var retries []int64
@@ -290,8 +293,8 @@ func (r *webhookRecords) writeTasks(ctx context.Context) error {
 	return makeTasksDue(ctx, r.tx, renewed)
 }
 
-// writeAlerts raises an alert when an event has finally failed, and closes it when a redelivery
-// succeeds.
+// writeAlerts raises an alert about each event that has failed for good, and closes the alert when
+// a redelivery succeeds.
 func (r *webhookRecords) writeAlerts(ctx context.Context) error {
 	var raised []alert
 	var closed []string

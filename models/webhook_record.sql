@@ -1,11 +1,13 @@
--- Records attempts: drops their slots, decides the events and logs the attempts. It returns what
--- decides about the endpoints and tasks. An event that retention has dropped has no row.
+-- Records attempts for Store.RecordWebhooks: drops their slots, decides their events and logs them.
+-- It returns a row for each attempt, with what the caller needs to decide about endpoints and
+-- tasks; the Go type recordedEvent describes it. An event that retention has dropped has no row.
 --
--- A result decides its event if its worker holds the lease. A success also decides without it,
--- unless the event has moved on: it has ended, or a redelivery has begun another round.
+-- An attempt decides the status of its event if its worker holds the lease. A success also decides
+-- without the lease, unless the event has ended, or a redelivery has begun another round.
 --
 --   :organisations, :events, :leases, :rounds, :numbers, :verdicts
---                         the results, each of another event, one array a column
+--                         the attempts and their verdicts, each of another event, one array for
+--                         each column
 --   :retries              the time until the next attempt of a pending event, in milliseconds
 --   :endpoints            the Sites of the endpoints
 --   :started, :durations  when each attempt began, in service time, and how many milliseconds it
@@ -16,8 +18,8 @@
 --   :healthy_failures, :healthy_open_until, :healthy_openings, :healthy_width, :healthy_gone_since
 --                         the breaker of a healthy endpoint
 WITH e AS MATERIALIZED (
-    -- Locks the events in the order of their keys, and reads each by its key: with another index,
-    -- the planner could scan all pending events.
+    -- Locks the events in the order of their keys. LATERAL with LIMIT 1 reads each by its primary
+    -- key. With another index, the planner could scan all pending events.
     SELECT r.*, w.round AS event_round, w.task_id, w.status = 'pending' AND w.round = r.round AS open, p.slot
     FROM (
         SELECT * FROM unnest(:organisations::uuid[], :events::uuid[], :leases::uuid[], :rounds::int[], :numbers::int[],
@@ -43,7 +45,7 @@ WITH e AS MATERIALIZED (
 ), decided AS (
     UPDATE webhook_events w SET
         status = CASE WHEN d.decides THEN d.verdict::webhook_event_status ELSE w.status END,
-        attempts = greatest(w.attempts, d.number, d.slot_number), -- slot_number: of a worker that took over
+        attempts = greatest(w.attempts, d.number, d.slot_number), -- slot_number: a later worker's attempt
         failures = w.failures + CASE WHEN d.decides AND d.verdict <> 'delivered' THEN 1 ELSE 0 END,
         delivered_at = CASE WHEN d.verdict = 'delivered' THEN d.now ELSE w.delivered_at END,
         next_attempt_at = CASE WHEN NOT d.decides THEN w.next_attempt_at

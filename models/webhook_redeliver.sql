@@ -1,14 +1,15 @@
--- Starts a new round of each event and returns its task. An event whose endpoint is missing or
--- disabled becomes undelivered, without a task.
+-- Starts a new round of each event, and returns the ids of the new tasks. If the endpoint of an
+-- event is missing or disabled, the event becomes undelivered and gets no task.
 --
---   :organisation, :events  the events
---   :tasks                  the id of the new round's task for each event
+--   :organisation, :events  the organisation, and the ids of its events
+--   :tasks                  a new task id for each event
 --   :kind, :queue           kind and queue of the tasks
 WITH asked AS MATERIALIZED (
     SELECT w.organisation_id, w.id, w.site_id, w.trace_id, w.task_id AS old_task, a.task, svc_now() AS now,
            (SELECT p.ctid FROM webhook_slots p
             WHERE p.organisation_id = w.organisation_id AND p.event_id = w.id) AS slot,
-           -- The endpoint: a test's own, else that of the Site, else the default.
+           -- Whether the event's endpoint is enabled. A test goes to the tested endpoint. Other
+           -- events go to the endpoint of their Site or, without one, to the default.
            coalesce((
                SELECT e.disabled_at IS NULL FROM webhook_endpoints e
                WHERE e.organisation_id = w.organisation_id AND e.site_id IN (

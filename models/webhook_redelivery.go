@@ -15,10 +15,11 @@ const (
 	redeliverStep = 500
 )
 
-// RedeliverWebhook starts another round of an event's delivery, in any status: same key, same
-// bytes, the current endpoint and secret, and the full schedule of attempts. It returns the event
-// and its task. If the endpoint is missing or disabled, the event becomes undelivered, and the task
-// is zero. ErrNotFound: the organisation has no such event.
+// RedeliverWebhook starts another round of an event's delivery, whatever its status. The round has
+// the same idempotencyKey and bytes, the current endpoint and secret, and the full schedule of
+// attempts. RedeliverWebhook returns the event without its body, and its task. If the endpoint is
+// missing or disabled, the event becomes undelivered, and the task is zero. ErrNotFound: the
+// organisation has no such event.
 func (s *Store) RedeliverWebhook(
 	ctx context.Context, organisation OrganisationID, id WebhookEventID,
 ) (event WebhookEvent, task TaskID, err error) {
@@ -42,17 +43,17 @@ func (s *Store) RedeliverWebhook(
 
 // Redelivery is the result of a redelivery by filter.
 type Redelivery struct {
-	Count int      // of redelivered events
-	Tasks []TaskID // of events whose endpoint is enabled
-	// ResumeFrom is the creation of the oldest event that the filter selects and that was left out;
-	// zero: there is none. A call with it as From continues.
+	Count int      // of redelivered events, undelivered ones included
+	Tasks []TaskID // of the events that an enabled endpoint takes
+	// ResumeFrom is CreatedAt of the oldest event that the filter selects and that was left out;
+	// zero: there is none. A call with ResumeFrom as the filter's From continues.
 	ResumeFrom Millis
 }
 
 // RedeliverWebhooks redelivers the events that the filter selects, oldest first, in bounded steps,
-// as long as the organisation has fewer than MaxRedelivery pending events. Their slots pace the
-// deliveries. It leaves out tests, and events created after the call began. With an error, the
-// result is the part that is done. ErrReason: an operator's act has no reason.
+// as long as the organisation has fewer than MaxRedelivery pending events. Delivery slots pace the
+// attempts. It leaves out tests, and events created after the call began. With an error, the result
+// is the part that is done. ErrReason: an operator's act has no reason.
 func (s *Store) RedeliverWebhooks(
 	ctx context.Context, organisation OrganisationID, filter WebhookFilter,
 ) (done Redelivery, err error) {
@@ -90,7 +91,7 @@ func (s *Store) RedeliverWebhooks(
 }
 
 // redeliverMatching redelivers the next events beyond a position in one transaction, at most limit,
-// and returns their number.
+// and returns their number. It moves at to the last of them, and adds them to done.
 func (s *Store) redeliverMatching(
 	ctx context.Context, organisation OrganisationID, filter WebhookFilter, at *WebhookPosition, limit int, done *Redelivery,
 ) (int, error) {
@@ -115,7 +116,7 @@ func (s *Store) redeliverMatching(
 	return len(found), nil
 }
 
-// nextRedelivery returns the creation of the next event beyond a position; zero: there is none.
+// nextRedelivery returns CreatedAt of the next event beyond a position; zero: there is none.
 func (s *Store) nextRedelivery(
 	ctx context.Context, organisation OrganisationID, filter WebhookFilter, at WebhookPosition,
 ) (next Millis, err error) {
@@ -129,7 +130,8 @@ func (s *Store) nextRedelivery(
 	return next, err
 }
 
-// matchingWebhooks returns the next events beyond a position, at most limit.
+// matchingWebhooks returns the positions of the next events beyond a position, oldest first, at
+// most limit. It leaves out tests.
 func matchingWebhooks(
 	ctx context.Context, tx postgres.Tx, organisation OrganisationID, filter WebhookFilter, at WebhookPosition, limit int,
 ) (found []WebhookPosition, err error) {
@@ -149,8 +151,9 @@ SELECT count(*) FROM (
     SELECT FROM webhook_events WHERE organisation_id = :organisation AND status = 'pending' LIMIT :most) w`)
 )
 
-// redeliver starts a new round of the events and returns its tasks. A worker that is sending an
-// event keeps its lease; its record goes into the log, and the new round begins after it.
+// redeliver starts a new round of the events and returns the tasks of the round. A worker that is
+// sending an event keeps its lease. The new round of the event begins after its attempt is
+// recorded.
 func redeliver(
 	ctx context.Context, tx postgres.Tx, organisation OrganisationID, ids []WebhookEventID,
 ) (tasks []TaskID, err error) {
@@ -171,9 +174,10 @@ SELECT EXISTS (SELECT FROM webhook_endpoints WHERE organisation_id = :organisati
           AND (id = :site OR :site = '00000000-0000-0000-0000-000000000000') ORDER BY id LIMIT 1) AS site_id,
        svc_now() AS now`)
 
-// CreateTestWebhook writes a test event for an endpoint (zero Site: the default). The caller makes
-// its one attempt at once with the returned task; if the caller dies, a worker makes it. Errors:
-// ErrNoWebhookEndpoint; ErrNotFound if the organisation has no Site for the event.
+// CreateTestWebhook writes a test event for an endpoint (zero Site: the default), and returns its
+// id and task. The caller makes the one attempt of the event at once with the task; if the caller
+// dies, a worker makes it. Errors: ErrNoWebhookEndpoint; ErrNotFound if the organisation has no
+// Site for the event.
 func (s *Store) CreateTestWebhook(
 	ctx context.Context, organisation OrganisationID, site SiteID, trace TraceID,
 ) (id WebhookEventID, task TaskID, err error) {
@@ -208,8 +212,8 @@ func (s *Store) CreateTestWebhook(
 	return id, task, wrap("create test webhook", err)
 }
 
-// testPush returns the notification of a test event. No payment intent has its id, and no other
-// event its key.
+// testPush returns the notification of a test event: a settled payment of 100 minor units. Its
+// payment intent does not exist, and no other event has its key.
 func testPush(site SiteID, trace TraceID, now Millis) TransactionStatusPush {
 	paid := Amount(100)
 	return TransactionStatusPush{

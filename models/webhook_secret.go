@@ -26,10 +26,10 @@ const (
 	// WebhookSecretOverlap is how long the previous secret still signs after a rotation's
 	// activation.
 	WebhookSecretOverlap = 24 * time.Hour
-	// WebhookActivateWithin is the maximum delay of a rotation's activation.
+	// WebhookActivateWithin is the maximum time from a rotation to its activation.
 	WebhookActivateWithin = 30 * 24 * time.Hour
-	// maxWebhookSecrets is the maximum number of secrets that sign at a time. A further secret
-	// retires the oldest.
+	// maxWebhookSecrets is the maximum number of secrets that sign at a time. A rotation beyond it
+	// retires the oldest one.
 	maxWebhookSecrets = 3
 )
 
@@ -64,17 +64,18 @@ func (s WebhookSecret) bytes() []byte {
 
 // WebhookSecrets are an organisation's secrets at one moment.
 type WebhookSecrets struct {
-	Current WebhookSecret   // makes x-svc-signature
-	Live    []WebhookSecret // make webhook-signature, newest first; Current is one of them
+	Current WebhookSecret   // signs x-svc-signature
+	Live    []WebhookSecret // sign webhook-signature; the latest activation first, Current among them
 }
 
 // WebhookHeader is one header of a notification.
 type WebhookHeader struct{ Name, Value string }
 
 // Sign returns the headers of an event's notification. They include two signatures:
-// x-svc-signature, keyed with the secret's text, and the webhook-signature of Standard Webhooks,
-// keyed with the bytes that the text encodes. at is real time, which receivers compare with their
-// own. attempt counts from 1. Without secrets Sign leaves out the signatures.
+// x-svc-signature, keyed with the text of the current secret, and webhook-signature of the standard
+// "Standard Webhooks", keyed with the bytes that the text of each live secret encodes. at is real
+// time, which receivers compare with their own. attempt counts from 1. Without secrets, Sign leaves
+// out the signatures.
 func (s WebhookSecrets) Sign(e *WebhookEvent, at time.Time, attempt int) []WebhookHeader {
 	id, second := e.ID.String(), strconv.FormatInt(at.Unix(), 10)
 	headers := append(make([]WebhookHeader, 0, 8),
@@ -110,6 +111,7 @@ func sign(key, message []byte) string {
 // ErrNoWebhookSecret says that an organisation has no secret yet: its first endpoint creates one.
 var ErrNoWebhookSecret = errors.New("models: no webhook secret")
 
+// webhookSecretRow is a row of the table webhook_secrets.
 type webhookSecretRow struct {
 	bun.BaseModel `bun:"table:webhook_secrets"`
 
@@ -121,6 +123,7 @@ type webhookSecretRow struct {
 	RetiredAt      Millis         `bun:"retired_at,nullzero"`
 }
 
+// aad returns the additional authenticated data that binds the sealed secret to its row.
 func (r *webhookSecretRow) aad() []byte {
 	return []byte("webhook_secrets/" + r.OrganisationID.String() + "/" + r.ID.String())
 }
@@ -144,8 +147,8 @@ func insertWebhookSecret(
 	return secret, err
 }
 
-// WebhookSecrets returns the organisation's live secrets. ErrNoWebhookSecret before its first
-// endpoint.
+// WebhookSecrets returns the organisation's live secrets. ErrNoWebhookSecret: it has had no
+// endpoint yet.
 func (s *Store) WebhookSecrets(
 	ctx context.Context, ring *seal.Keyring, organisation OrganisationID,
 ) (WebhookSecrets, error) {
@@ -178,7 +181,8 @@ func openWebhookSecrets(
 	return all, nil
 }
 
-// openSecretRows opens an organisation's live rows.
+// openSecretRows opens an organisation's live rows, the latest activation first.
+// ErrNoWebhookSecret: none is active.
 func openSecretRows(ring *seal.Keyring, rows []webhookSecretRow, now Millis) (secrets WebhookSecrets, err error) {
 	for i := range rows {
 		secret, err := rows[i].open(ring)
@@ -202,7 +206,7 @@ WHERE s.organisation_id = ANY (:organisations::uuid[]) AND coalesce(s.retired_at
 ORDER BY s.active_at DESC, s.id DESC`)
 
 // liveWebhookSecrets returns the rows of each organisation that have not retired, the latest
-// activation first, and the service time; 0 without rows.
+// activation first. It also returns the service time; 0 without rows.
 func liveWebhookSecrets(
 	ctx context.Context, on postgres.Session, organisations ...OrganisationID,
 ) (live map[OrganisationID][]webhookSecretRow, now Millis, err error) {
@@ -227,9 +231,9 @@ type WebhookRotation struct {
 }
 
 // RotateWebhookSecret creates the organisation's next secret. activateAt is when x-svc-signature
-// moves to it: a past time means now, nil means after WebhookSecretOverlap. A next secret that is
-// not active yet retires at once, so a partner that lost it can rotate again. Errors:
-// ErrNoWebhookSecret; *FieldError for a time too far ahead.
+// moves to it: a past time means now, nil means after WebhookSecretOverlap. If an earlier rotation
+// is not active yet, its secret retires at once. A partner that has lost a secret can thus rotate
+// again. Errors: ErrNoWebhookSecret; *FieldError for a time too far ahead.
 func (s *Store) RotateWebhookSecret(
 	ctx context.Context, ring *seal.Keyring, organisation OrganisationID, activateAt *Millis,
 ) (rotation WebhookRotation, err error) {
@@ -264,9 +268,9 @@ func (s *Store) RotateWebhookSecret(
 	return rotation, wrap("rotate webhook secret", err)
 }
 
-// retireWebhookSecrets sets when each live secret retires after a rotation. A next secret retires
-// at once, and the current one at the end of the overlap. Earlier ones retire as planned, or at
-// once beyond maxWebhookSecrets.
+// retireWebhookSecrets sets when each live secret retires after a rotation. A secret that is not
+// active yet retires at once, and the current one at the end of the overlap. Earlier ones retire as
+// planned, or at once beyond maxWebhookSecrets. live has the latest activation first.
 func retireWebhookSecrets(ctx context.Context, tx postgres.Tx, live []webhookSecretRow, now, overlapTo Millis) error {
 	kept := 0
 	for i := range live {
@@ -298,8 +302,8 @@ func lockWebhookSecrets(ctx context.Context, tx postgres.Tx, organisation Organi
 	return err
 }
 
-// ResealWebhookSecrets reseals every secret under the ring's first master key and returns the
-// number of changes. Afterwards the ring's other keys can be dropped.
+// ResealWebhookSecrets encrypts every secret again under the ring's first master key, and returns
+// the number of changed secrets. Afterwards, no secret needs the ring's other keys.
 func (s *Store) ResealWebhookSecrets(ctx context.Context, ring *seal.Keyring) (changed int, err error) {
 	actFrom(ctx).about(SubjectMasterKey, "")
 	err = s.act(ctx, func(tx postgres.Tx) error {

@@ -19,11 +19,11 @@ import (
 //
 // A parked event waits for capacity (see WebhookBreaker.capacity). Parking uses no attempt, and
 // postpones the event's task. When the endpoint has capacity, the parked event that was requested
-// first is released. The worker whose record releases it runs its task itself; tasks that the sweep
-// releases are dispatched. A released event occupies capacity until a worker leases it, or until
-// slotHeld has passed. An expired lease means that its worker died: another worker may lease the
-// slot. A transaction that changes a slot holds the lock of its event or, if the event is parked,
-// of the slot.
+// first is released. If a worker's record of an attempt releases the event, that worker also runs
+// the event's task. If the sweep releases it, the task is dispatched. A released event occupies
+// capacity until a worker leases it, or until slotHeld has passed. An expired lease means that its
+// worker died: another worker may lease the slot. A transaction that changes a slot holds the lock
+// of its event or, if the event is parked, of the slot.
 //
 // The planner's statistics of webhook_slots are always stale. So statements look slots up by their
 // whole primary key, or in the order of parked slots, and change them by ctid.
@@ -57,8 +57,8 @@ var (
 	takeOverSlotsText string
 	takeOverSlotsSQL  = postgres.SQL(takeOverSlotsText)
 
-	// dueTasksSQL makes tasks due. Unless the queue is paused, it claims some of them for the
-	// caller, for the time of an attempt. It locks them in the order of their ids, as every
+	// dueTasksSQL makes tasks due. Unless the queue is paused, it claims those of :claims for the
+	// caller, for :webhook_lease milliseconds. It locks tasks in the order of their ids, as every
 	// statement that locks several tasks does, so that none deadlock.
 	dueTasksSQL = postgres.SQL(`
 WITH tasks AS MATERIALIZED (
@@ -80,7 +80,7 @@ type endpointKey struct {
 	site         SiteID
 }
 
-// keyArrays splits the keys of endpoints into one array per column.
+// keyArrays splits the keys of endpoints into one array for each column.
 func keyArrays(keys []endpointKey) (organisations []OrganisationID, sites []SiteID) {
 	for _, k := range keys {
 		organisations, sites = append(organisations, k.organisation), append(sites, k.site)
@@ -89,7 +89,7 @@ func keyArrays(keys []endpointKey) (organisations []OrganisationID, sites []Site
 }
 
 // distinct returns the distinct keys of all, in the order of their first occurrence. It skips items
-// without a key.
+// for which key returns false.
 func distinct[T any, K comparable](all []T, key func(T) (K, bool)) []K {
 	seen := make(map[K]bool, len(all))
 	var keys []K
@@ -102,8 +102,8 @@ func distinct[T any, K comparable](all []T, key func(T) (K, bool)) []K {
 	return keys
 }
 
-// webhookSlot is a slot to park or to lease. lease, number and url are those of the attempt, and
-// only for leasing.
+// webhookSlot is a slot to park or to lease. lease, number and url describe the attempt, and only
+// leasing uses them.
 type webhookSlot struct {
 	endpoint endpointKey
 	event    *WebhookEvent
@@ -113,13 +113,14 @@ type webhookSlot struct {
 	url      string
 }
 
-// waitsBehind reports whether the parked event with the id, requested at the time, goes before this
-// one. The zero id means that no event is parked.
+// waitsBehind reports whether a parked event, with this id and this RequestedAt, goes before e. The
+// zero id means that no event is parked.
 func (e *WebhookEvent) waitsBehind(at Millis, id WebhookEventID) bool {
 	return !id.IsZero() && cmp.Or(cmp.Compare(at, e.RequestedAt), bytes.Compare(id[:], e.ID[:])) < 0
 }
 
-// slotArgs returns the arguments that parking and leasing have in common, one array per column.
+// slotArgs returns the arguments that parking and leasing have in common, one array for each
+// column.
 func slotArgs(slots []webhookSlot) postgres.Args {
 	n := len(slots)
 	organisations, events, endpoints := make([]OrganisationID, n), make([]WebhookEventID, n), make([]SiteID, n)
@@ -134,8 +135,8 @@ func slotArgs(slots []webhookSlot) postgres.Args {
 	}
 }
 
-// leaseSlots leases slots to workers for WebhookLease and returns the leases acquired. It skips
-// events that are being sent.
+// leaseSlots leases slots to workers for WebhookLease, and returns the tokens of the leases that it
+// acquired. It skips slots that are leased.
 func leaseSlots(ctx context.Context, tx postgres.Tx, slots []webhookSlot) (acquired []LeaseToken, err error) {
 	leases, numbers, urls := make([]LeaseToken, len(slots)), make([]int, len(slots)), make([]string, len(slots))
 	for i, p := range slots {
@@ -148,7 +149,7 @@ func leaseSlots(ctx context.Context, tx postgres.Tx, slots []webhookSlot) (acqui
 	return acquired, err
 }
 
-// parkSlots parks events that no worker is sending, and postpones their tasks.
+// parkSlots parks events and postpones their tasks. It skips events with a leased slot.
 func parkSlots(ctx context.Context, tx postgres.Tx, slots []webhookSlot) error {
 	args := slotArgs(slots)
 	args["parked_for"] = parkedFor.Milliseconds()
@@ -160,9 +161,9 @@ func parkSlots(ctx context.Context, tx postgres.Tx, slots []webhookSlot) error {
 type endpointLoad struct {
 	OrganisationID OrganisationID
 	SiteID         SiteID
-	InFlight       int // slots that occupy capacity
-	ParkedAt       Millis
-	ParkedEvent    WebhookEventID // the parked event that was requested first, at ParkedAt; zero: none
+	InFlight       int            // released and leased slots, which occupy capacity
+	ParkedAt       Millis         // RequestedAt of ParkedEvent
+	ParkedEvent    WebhookEventID // the parked event that was requested first; zero: none
 }
 
 // endpointLoads reads the load of each endpoint.
@@ -179,8 +180,8 @@ func endpointLoads(
 	return byKey, err
 }
 
-// releaseSlots releases events for the free capacity of the endpoints, those requested first, and
-// returns their tasks, which the caller makes due. It modifies keys.
+// releaseSlots releases as many parked events as the endpoints have free capacity for, in the order
+// of their requests. It returns their tasks, which the caller makes due. It modifies keys.
 func releaseSlots(ctx context.Context, tx postgres.Tx, keys []endpointKey) (released []TaskID, err error) {
 	loads, err := endpointLoads(ctx, tx, keys)
 	if err != nil {
@@ -197,7 +198,7 @@ func releaseSlots(ctx context.Context, tx postgres.Tx, keys []endpointKey) (rele
 	var free []int
 	var ready []endpointKey
 	for _, k := range keys {
-		n := reviveStep // without a live endpoint, workers end events without an attempt
+		n := reviveStep // without an enabled endpoint, claims make the events undelivered
 		if e := endpoints[k]; e != nil && e.DisabledAt == 0 {
 			n = e.capacity(loads[k].InFlight, now)
 		}
@@ -215,7 +216,7 @@ func releaseSlots(ctx context.Context, tx postgres.Tx, keys []endpointKey) (rele
 	return released, err
 }
 
-// makeTasksDue makes tasks due.
+// makeTasksDue makes tasks due and claims none.
 func makeTasksDue(ctx context.Context, tx postgres.Tx, tasks []TaskID) error {
 	_, _, err := claimDueTasks(ctx, tx, tasks, 0)
 	return err
@@ -249,8 +250,9 @@ func claimDueTasks(
 	return claimed, tasks[len(claims):], err
 }
 
-// ReleaseWebhooks releases events for the free capacity of every endpoint, including the probe of
-// an endpoint whose breaker is half-open. It returns the number of released events.
+// ReleaseWebhooks releases as many parked events as every endpoint has free capacity for. An
+// endpoint with a half-open breaker has capacity for one probe. ReleaseWebhooks returns the number
+// of released events.
 func (s *Store) ReleaseWebhooks(ctx context.Context) (n int, err error) {
 	var rows []struct {
 		OrganisationID OrganisationID
@@ -275,9 +277,9 @@ func (s *Store) ReleaseWebhooks(ctx context.Context) (n int, err error) {
 // After a long outage, very many may be parked.
 const reviveStep = 1000
 
-// reviveWaiting makes the parked events of a reconfigured endpoint due, whatever its capacity.
-// Events without capacity are parked again. Events beyond one step are released as the endpoint
-// gains capacity.
+// reviveWaiting makes the parked events of a changed endpoint due, whatever its capacity, but at
+// most reviveStep. Claims park the events again for which there is no capacity. Further events are
+// released as the endpoint gains capacity.
 func reviveWaiting(ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID) error {
 	var tasks []TaskID
 	err := tx.Select(ctx, reviveSlotsSQL,
@@ -300,8 +302,8 @@ func takeOverStep(ctx context.Context, tx postgres.Tx, organisation Organisation
 	return len(tasks), makeTasksDue(ctx, tx, tasks)
 }
 
-// takeOver repeats takeOverStep, after the commit of the Site's endpoint, until no event is left.
-// An error ends it silently: the remaining events become due after parkedFor, or when the default
+// takeOver repeats takeOverStep until no event is left, after the Site's endpoint is committed. It
+// returns no error: after one, the remaining events become due after parkedFor, or when the default
 // endpoint has capacity.
 func (s *Store) takeOver(ctx context.Context, organisation OrganisationID, site SiteID) {
 	for n := reviveStep; n == reviveStep; {

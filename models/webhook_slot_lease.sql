@@ -1,12 +1,13 @@
--- Leases slots to workers, from any state but leased, and returns the leases acquired. The caller
--- holds the events' locks.
+-- Leases delivery slots of events to workers, and returns the tokens of the leases that it
+-- acquired. It skips slots that are leased. The caller holds the locks of the events.
 --
 --   :organisations, :events, :sites, :requested
---                                     the events, with their Sites and RequestedAt, one array a
---                                     column
---   :endpoints                        the Sites of their endpoints
---   :tasks, :leases, :numbers, :urls  the leases
---   :webhook_lease                    WebhookLease in milliseconds
+--                              the events, with their Sites and RequestedAt, one array for each
+--                              column
+--   :endpoints                 the Sites of their endpoints
+--   :tasks                     their tasks
+--   :leases, :numbers, :urls   the lease token, number and URL of each attempt
+--   :webhook_lease             WebhookLease in milliseconds
 INSERT INTO webhook_slots AS p (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id, token,
     number, url, until)
 SELECT t.*, statement_timestamp() + :webhook_lease * interval '1 ms'

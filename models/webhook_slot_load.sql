@@ -1,12 +1,12 @@
--- Reads how busy endpoints are: the number of slots that occupy capacity, and the parked event that
--- was requested first.
+-- Reads how busy webhook endpoints are: the number of slots that occupy capacity, and the parked
+-- event that was requested first, with the time of the request.
 --
---   :organisations, :sites  the endpoints, one array a column
+--   :organisations, :sites  the endpoints, one array for each column
 SELECT k.organisation_id, k.site_id,
        -- ORDER BY makes the planner use the index webhook_slots_taken. While the table is small,
-       -- the primary key looks as cheap, but with it all slots of the organisation are read. The
-       -- lower bound of until skips dead entries whose time has passed: under a long transaction,
-       -- vacuum cannot remove them.
+       -- the primary key looks as cheap, but reads all slots of the organisation. The lower bound
+       -- of until skips entries of expired slots. During a long transaction, vacuum cannot remove
+       -- them.
        (SELECT count(*) FROM (
             SELECT FROM webhook_slots x
             WHERE x.organisation_id = k.organisation_id AND x.endpoint_site_id = k.site_id

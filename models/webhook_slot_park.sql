@@ -1,13 +1,13 @@
--- Parks events, and postpones their tasks until the endpoints have capacity. The caller holds the
--- events' locks. A leased slot and its task stay.
+-- Parks webhook events, and postpones their tasks by :parked_for; a release of an event makes its
+-- task due earlier. The caller holds the locks of the events. A leased slot and its task stay.
 --
 --   :organisations, :events, :sites, :requested
---                the events, with their Sites and RequestedAt, one array a column
+--                the events, with their Sites and RequestedAt, one array for each column
 --   :endpoints   the Sites of their endpoints
 --   :tasks       their tasks
 --   :parked_for  parkedFor in milliseconds
 WITH parked AS (
-    -- Locks every slot, and writes those that are not parked there yet.
+    -- Locks every slot, and writes those that are not parked for the endpoint and task yet.
     INSERT INTO webhook_slots AS p (organisation_id, event_id, endpoint_site_id, site_id, requested_at, task_id)
     SELECT * FROM unnest(:organisations::uuid[], :events::uuid[], :endpoints::uuid[], :sites::uuid[],
         :requested::bigint[], :tasks::uuid[])

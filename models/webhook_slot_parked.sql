@@ -1,4 +1,5 @@
--- Lists the endpoints with parked events. It takes one step in an index for each endpoint.
+-- Lists the webhook endpoints with parked events, for Store.ReleaseWebhooks. It takes one step in
+-- an index for each endpoint.
 WITH RECURSIVE parked (organisation_id, site_id) AS (
     (SELECT organisation_id, endpoint_site_id FROM webhook_slots WHERE until IS NULL ORDER BY 1, 2 LIMIT 1)
     UNION ALL

@@ -1,8 +1,8 @@
--- Releases parked events of endpoints, in the order of their requests, and returns their tasks. It
--- skips locked slots.
+-- Releases parked events of webhook endpoints, in the order of their requests, and returns their
+-- tasks. It skips locked slots.
 --
---   :organisations, :sites  the endpoints, one array a column
---   :free                   the number of events to release of each
+--   :organisations, :sites  the endpoints, one array for each column
+--   :free                   the maximum number of events to release, for each endpoint
 --   :slot_held              slotHeld in milliseconds
 WITH picked AS MATERIALIZED (
     SELECT p.slot

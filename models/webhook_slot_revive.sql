@@ -1,5 +1,5 @@
--- Drops the slots of events parked for an endpoint, in the order of their requests, and returns
--- their tasks. It skips locked slots.
+-- Drops the slots of events that are parked for a webhook endpoint, in the order of their requests,
+-- and returns their tasks, which the caller makes due. It skips locked slots.
 --
 --   :organisation, :endpoint  the endpoint, by its organisation and its Site
 --   :limit                    the maximum number of events

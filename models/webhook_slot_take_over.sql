@@ -1,7 +1,8 @@
 -- Drops the slots of one Site's events that are parked for the organisation's default endpoint, in
--- the order of their requests, and returns their tasks. It skips locked slots.
+-- the order of their requests, and returns their tasks. The caller makes the tasks due, and the
+-- events go to the Site's own endpoint. The statement skips locked slots.
 --
---   :organisation, :site  the events' Site
+--   :organisation, :site  the organisation, and its Site
 --   :limit                the maximum number of events
 WITH parked AS MATERIALIZED (
     SELECT ctid AS slot FROM webhook_slots

@@ -15,15 +15,15 @@ const (
 	WebhookResumeWithin = 24 * time.Hour
 	// webhookTailPage is the maximum number of events that one read of a WebhookTail returns.
 	webhookTailPage = 100
-	// webhookTailBytes is the size of bodies after which a page ends, so that a slow client keeps
-	// little in memory.
+	// webhookTailBytes is the total size of bodies at which a page ends, so that a slow client
+	// keeps little in memory.
 	webhookTailBytes = 128 << 10
 )
 
 // WebhookStreamPosition is a position in a stream of an organisation's events. A stream follows the
-// order of the transactions that requested delivery, by creation or redelivery, and within a
-// transaction the order of ids. An event appears only when every earlier transaction has ended, so
-// that no event appears behind a position that a stream has passed.
+// order of the database transactions that requested delivery, by creation or redelivery. Within a
+// transaction it follows the order of ids. An event appears only when every earlier transaction has
+// ended, so that no event appears behind a position that a stream has passed.
 type WebhookStreamPosition struct {
 	Transaction uint64 // xid8 of the transaction that requested delivery
 	ID          WebhookEventID
@@ -53,7 +53,7 @@ type WebhookTail struct {
 	store        *Store
 	organisation OrganisationID
 	at           WebhookStreamPosition
-	before       string // pg_snapshot: events that it shows existed before the stream began
+	before       string // a pg_snapshot; the stream leaves out the events that are visible in it
 }
 
 // nothingBefore is a pg_snapshot in which no transaction has ended.
@@ -72,7 +72,7 @@ ORDER BY w.requested_in DESC, w.id DESC LIMIT 1`)
 	tailStartSQL = postgres.SQL(`SELECT s::text, pg_snapshot_xmin(s)::text FROM pg_current_snapshot() AS s`)
 )
 
-// TailWebhooks follows the organisation's events from a position, or from now if after is nil.
+// TailWebhooks follows the organisation's events after a position, or from now on if after is nil.
 func (s *Store) TailWebhooks(
 	ctx context.Context, organisation OrganisationID, after *WebhookStreamPosition,
 ) (*WebhookTail, error) {
@@ -85,8 +85,8 @@ func (s *Store) TailWebhooks(
 	return t, wrap("tail webhooks", err)
 }
 
-// LastWebhook returns the position of the organisation's last event, the zero position without one.
-// The position changes whenever a stream of the organisation has something to read.
+// LastWebhook returns the position of the organisation's last event, or the zero position if there
+// is none. The position changes whenever the organisation's streams have a new event to read.
 func (s *Store) LastWebhook(ctx context.Context, organisation OrganisationID) (WebhookStreamPosition, error) {
 	var last []struct {
 		Transaction uint64
@@ -99,7 +99,8 @@ func (s *Store) LastWebhook(ctx context.Context, organisation OrganisationID) (W
 	return WebhookStreamPosition(last[0]), nil
 }
 
-// Position returns the position of the last event that Next has returned.
+// Position returns the position of the last event that Next has returned; before, the position at
+// which the stream began.
 func (t *WebhookTail) Position() WebhookStreamPosition { return t.at }
 
 // WebhookStreamed is an event and its position in a stream.
@@ -108,13 +109,14 @@ type WebhookStreamed struct {
 	Position WebhookStreamPosition
 }
 
-// Next reads the next events, in the stream's order. Of each it sets only OrganisationID, ID, Type,
-// Test, Attempts and Body. more says that more events may be available at once.
+// Next reads the next events, in the stream's order; none if there are no new ones. It sets only
+// OrganisationID, ID, Type, Test, Attempts and Body of each. more says that the next call may
+// return more events at once.
 func (t *WebhookTail) Next(ctx context.Context) (events []WebhookStreamed, more bool, err error) {
 	var rows []struct {
 		WebhookEvent
 		Transaction uint64
-		Found       int // the events of the page before its bytes are bounded
+		Found       int // number of events found, before the page is cut to webhookTailBytes
 	}
 	err = t.store.pg.Select(ctx, tailWebhooksSQL, postgres.Args{
 		"organisation": t.organisation, "transaction": strconv.FormatUint(t.at.Transaction, 10), "event": t.at.ID,

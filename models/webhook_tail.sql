@@ -1,5 +1,5 @@
--- Reads the next events of a stream. It reads up to the oldest transaction in progress: all events
--- of earlier transactions are visible, and none can be added.
+-- Reads the next events of a stream, for WebhookTail.Next. It reads up to the oldest database
+-- transaction in progress: all events of earlier transactions are visible, and none can be added.
 --
 --   :organisation         the organisation
 --   :transaction, :event  the stream's position
@@ -7,7 +7,8 @@
 --                         left out
 --   :resume_within        WebhookResumeWithin in milliseconds
 --   :limit                the maximum number of events
---   :bytes                the size of bodies after which a page ends; it has at least one event
+--   :bytes                the total size of bodies at which a page ends; a page without events has
+--                         no row, and any other page has at least one event
 WITH found AS ( -- the next events
     SELECT w.organisation_id, w.requested_in, w.id, w.type, w.is_test, w.attempts, w.body
     FROM webhook_events w
@@ -17,7 +18,7 @@ WITH found AS ( -- the next events
       AND w.requested_at >= (SELECT now FROM service_now) - :resume_within::bigint
     ORDER BY w.requested_in, w.id LIMIT :limit
 ),
-sized AS ( -- with the bytes of the bodies before each
+sized AS ( -- the next events, each with the total size of the bodies before it
     SELECT f.*, sum(octet_length(f.body)) OVER (ORDER BY f.requested_in, f.id) - octet_length(f.body) AS before,
            count(*) OVER () AS found
     FROM found f

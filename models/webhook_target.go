@@ -15,7 +15,7 @@ import (
 // ErrWebhookAddress says that an address must not be dialled.
 var ErrWebhookAddress = errors.New("address not allowed")
 
-// The faults of an endpoint's URL beside those of every URL, worded for the partner.
+// The faults of an endpoint's URL, besides those of every URL, worded for the partner.
 var (
 	errURLFragment = fmt.Errorf("%w, without a fragment", errURLForm)
 	errURLPort     = errors.New("must have a port from 1 to 65535, or none")
@@ -30,10 +30,11 @@ type WebhookTargets struct {
 	Loopback bool
 }
 
+// publicOnly allows public addresses with any port.
 var publicOnly = ssrf.New(ssrf.WithAnyPort())
 
-// CheckURL checks an endpoint's URL at configuration. It does not resolve names: CheckAddr checks
-// the addresses at every dial.
+// CheckURL checks an endpoint's URL at configuration, and returns a fault worded for the partner.
+// It does not resolve names: CheckAddr checks the addresses at every dial.
 func (t WebhookTargets) CheckURL(raw string) error {
 	u, err := parseURL(raw, t.Sandbox)
 	switch {
@@ -56,6 +57,7 @@ func (t WebhookTargets) CheckURL(raw string) error {
 	return t.checkHost(u, port)
 }
 
+// checkHost checks the host of an endpoint's URL: an address, or a name.
 func (t WebhookTargets) checkHost(u *url.URL, port uint16) error {
 	host := u.Hostname()
 	if ip, err := netip.ParseAddr(host); err == nil {
@@ -80,7 +82,8 @@ func (t WebhookTargets) checkHost(u *url.URL, port uint16) error {
 }
 
 // internalDomains are domains without public names: reserved by RFC 6762, 6761 and 8375, by ICANN,
-// or common in resolvers of companies, homes and clusters. The last ones serve metadata of clouds.
+// or common in resolvers of companies, homes and clusters. The last three serve the metadata of
+// cloud providers.
 var internalDomains = []string{
 	"localhost", "local", "internal", "intranet", "private", "corp", "home", "lan", "localdomain", "home.arpa", "svc",
 	"consul", "metadata.goog", "metadata.tencentyun.com", "metadata.platformequinix.com",
@@ -97,13 +100,15 @@ func isInternalName(host string) bool {
 	})
 }
 
+// isLoopbackName reports whether a name is localhost, or below it.
 func isLoopbackName(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// isHostname reports whether DNS can hold the name. It refuses a name whose last label begins with
-// a digit: it is, or resembles, an obsolete form of an IPv4 address (127.1, 0x7f000001).
+// isHostname reports whether DNS can hold the name. It refuses a name with a last label that begins
+// with a digit. Such a name is, or resembles, an obsolete form of an IPv4 address (127.1,
+// 0x7f000001).
 func isHostname(s string) bool {
 	s = strings.TrimSuffix(s, ".")
 	if len(s) < 1 || len(s) > 253 {
@@ -125,7 +130,7 @@ func isHostname(s string) bool {
 }
 
 // CheckAddr checks an address right before it is dialled. ErrWebhookAddress: the address must not
-// be dialled; the error does not contain it. An IPv4 address inside an IPv6 address is checked as
+// be dialled; the error does not name it. An IPv4 address inside an IPv6 address is checked as
 // IPv4. Any port is allowed.
 func (t WebhookTargets) CheckAddr(addr netip.AddrPort) error {
 	ip := addr.Addr().Unmap() // ::ffff:a.b.c.d is dialled as IPv4
@@ -143,11 +148,12 @@ func (t WebhookTargets) CheckAddr(addr netip.AddrPort) error {
 	return nil
 }
 
+// nat64 is the well-known prefix of NAT64 (RFC 6052).
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// judged returns the addresses that must be public for a call to ip. A NAT64 gateway calls the
-// embedded IPv4 address, and an ISATAP tunnel leads to its own. 6to4, Teredo, IPv4-compatible and
-// private NAT64 addresses are never public.
+// judged returns the addresses that must be public for a call to ip. A NAT64 gateway calls the IPv4
+// address that the IPv6 address embeds. An ISATAP tunnel leads to the embedded IPv4 address, too.
+// publicOnly refuses 6to4, Teredo, IPv4-compatible and private NAT64 addresses themselves.
 func judged(ip netip.Addr) []netip.Addr {
 	if ip.Is4() {
 		return []netip.Addr{ip}

@@ -25,8 +25,8 @@ WHERE e.organisation_id = :organisation AND e.site_id = :site AND (e.disabled_at
 	troubledEndpointsSQL  = postgres.SQL(troubledEndpointsText)
 )
 
-// UnparkWebhookEndpoint enables an endpoint and resets its breaker, as a PUT of the same
-// configuration does: parked events go out. The zero Site means the default. Errors:
+// UnparkWebhookEndpoint enables an endpoint, resets its breaker, and makes its parked events due,
+// as a PUT of the same configuration does. The zero Site means the default. Errors:
 // ErrNoWebhookEndpoint; ErrNotParked.
 func (s *Store) UnparkWebhookEndpoint(ctx context.Context, organisation OrganisationID, site SiteID) error {
 	actFrom(ctx).aboutEndpoint(organisation, site)
@@ -51,15 +51,15 @@ func (s *Store) UnparkWebhookEndpoint(ctx context.Context, organisation Organisa
 	return wrap("unpark webhook endpoint", err)
 }
 
-// TroubledEndpoint is an endpoint that is disabled, whose last FailingEndpoint attempts failed, or
-// that has parked events.
+// TroubledEndpoint is an endpoint that needs an operator's attention. It is disabled, its last
+// FailingEndpoint attempts failed, its breaker is not closed, or it has parked events.
 type TroubledEndpoint struct {
 	OrganisationID OrganisationID
 	Organisation   string // its name
 	SiteID         SiteID // zero: the organisation's default
-	Host           string // of its URL; path and query may hold secrets
+	Host           string // of its URL; the rest of the URL may hold secrets
 	Failures       int    // consecutive
-	OpenUntil      Millis // of the breaker; 0: closed
+	OpenUntil      Millis // end of the breaker's open state; 0: closed
 	DisabledAt     Millis // 0: enabled
 	Parked         int    // events, at most MostCounted
 	ParkedSince    Millis // the earliest RequestedAt of a parked event; 0: none
@@ -70,7 +70,8 @@ func (e *TroubledEndpoint) IsParked() bool {
 	return e.DisabledAt != 0 || e.OpenUntil != 0 || e.Parked > 0
 }
 
-// TroubledEndpoints returns endpoints that need an operator's attention, at most limit.
+// TroubledEndpoints returns the endpoints that need an operator's attention, at most limit, by
+// organisation id and Site id.
 func (s *Store) TroubledEndpoints(ctx context.Context, limit int) ([]TroubledEndpoint, error) {
 	var rows []struct {
 		TroubledEndpoint
