@@ -59,8 +59,8 @@ type listSpan[K comparable] struct {
 
 // span returns the span of a query. The list has no item later than last, and no key that sorts
 // above highest. If a scan would pass items outside the time range before it enters the range, span
-// moves its start to the edge. The first page has no items behind it: its behind lies past the
-// range, so that the statement skips that scan.
+// moves its start to the edge. The first page has no items behind it: behind then lies past the
+// range, so that the statement skips the scan behind the page.
 func (q pageQuery[K]) span(last Millis, highest K) listSpan[K] {
 	s := listSpan[K]{to: last, ahead: q.at, behind: q.at}
 	if q.from != nil {
@@ -134,6 +134,7 @@ func newListStatement(text string, most int, more ...string) listStatement {
 	}
 }
 
+// going returns the statement for a direction.
 func (l listStatement) going(d Direction) postgres.Statement {
 	if d == Backward {
 		return l.backward

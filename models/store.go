@@ -12,23 +12,23 @@ import (
 	"partnerbilling/models/seal"
 )
 
-// Store is the service's state in Postgres. Most exported methods are one transaction or one
-// statement, and check the rows that they change. A Store is safe for concurrent use.
+// Store is the service's state in Postgres. Most exported methods are one database transaction or
+// one statement, and check the rows that they change. A Store is safe for concurrent use.
 type Store struct {
 	pg *postgres.DB
 	db *bun.DB // of pg
 
-	intents   coalesce.Coalescer[*insertedIntent, bool]
+	intents   coalesce.Coalescer[*insertedIntent, bool] // merges concurrent insertions
 	quotas    Quotas
-	gauges    quotaGauges
+	gauges    quotaGauges // of quotas
 	retention Retention
 	ring      *seal.Keyring // opens and seals every Party; nil: none
 
 	maxRedelivery int // MaxRedelivery, except in tests
-	splitAbove    int // a part of the customer counts with more links of one state becomes a node
+	splitAbove    int // splitLinksAbove, except in tests
 }
 
-// Open prepares a pool of connections without connecting.
+// Open prepares a pool of connections to Postgres without connecting.
 func Open(cfg postgres.Config) (*Store, error) {
 	pg, err := postgres.Open(cfg)
 	if err != nil {
@@ -40,8 +40,8 @@ func Open(cfg postgres.Config) (*Store, error) {
 	return s, nil
 }
 
-// SetQuotas bounds what one organisation may store; by default nothing does. now measures the age
-// of quota readings. It must precede every other call.
+// SetQuotas bounds what one organisation may store. By default, nothing is bounded. now measures
+// the age of quota readings. SetQuotas must precede every other call.
 func (s *Store) SetQuotas(quotas Quotas, now func() time.Time) {
 	s.quotas, s.gauges = quotas, s.newQuotaGauges(quotas, now)
 }
