@@ -127,8 +127,8 @@ func (d *KeyedDebit) IsKnown() bool { return d.Subject.RailKey != "" }
 
 var keyedEntrySQL = postgres.SQL(`SELECT recorded_at, amount FROM ledger_entries WHERE rail_key = :key`)
 
-// DebitOfKey returns what the service knows about a rail key; nothing about an unknown one, without
-// an error. The key becomes the subject of the context's act.
+// DebitOfKey returns what the service knows about a rail key. An unknown key is no error: the
+// result is then zero. The key becomes the subject of the context's act.
 func (s *Store) DebitOfKey(ctx context.Context, key string) (debit KeyedDebit, err error) {
 	act := actFrom(ctx).about(SubjectRailKey, key)
 	subjects, err := s.DebitSubjects(ctx, []string{key})

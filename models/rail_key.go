@@ -14,8 +14,8 @@ import (
 const RailMemory = 7 * 24 * time.Hour
 
 // BatchKey is the digest of a batch that the rail keys of its rows contain. It derives from fields
-// that a partner repeats when it submits a batch again that the database has lost. The rows then
-// have the same rail keys as before, and the rail debits none of them twice.
+// that a partner repeats when it submits a batch once more after the database has lost it. The rows
+// then have the same rail keys as before, and the rail debits none of them twice.
 type BatchKey [sha256.Size]byte
 
 // NewBatchKey derives the key of a batch from its Site, its batchReference and its generation: the

@@ -7,15 +7,14 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// RailCount is the number of answers with one status that a worker has got to one kind of rail
-// call.
+// RailCount counts a worker's rail calls of one kind that the rail has answered with one status.
 type RailCount struct {
 	Call    string // "debit", "lookup" or "cancel"
 	Status  string // as rail.Status writes it
 	Answers int64
 }
 
-// RailAnswers counts the rail's answers of the last hour with one status to one kind of call.
+// RailAnswers counts the fleet's rail calls of one kind that the rail has answered with one status.
 type RailAnswers struct {
 	Call        string    // as in RailCount
 	Status      string    // as in RailCount

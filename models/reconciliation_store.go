@@ -152,8 +152,8 @@ func (s *Store) DebitSubjects(ctx context.Context, keys []string) ([]DebitSubjec
 	return append(found, payments...), wrap("payments of rail keys", err)
 }
 
-// DecidedKeys returns the rail keys about whose debits an operator has decided, among the given
-// ones.
+// DecidedKeys returns those of the given rail keys that belong to a row or payment about which an
+// operator has decided.
 func (s *Store) DecidedKeys(ctx context.Context, keys []string) (decided []string, err error) {
 	err = s.pg.Select(ctx, decidedKeysSQL, postgres.Args{"keys": keys}, &decided)
 	return decided, wrap("decided keys", err)

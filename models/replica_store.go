@@ -94,7 +94,7 @@ type ReplicaState struct {
 	Lag time.Duration
 	// Served is the number of reads that the replica has answered.
 	Served int64
-	// Fallbacks holds the number of contexts of which reads turned to the primary, by reason.
+	// Fallbacks holds the number of contexts with reads that turned to the primary, by reason.
 	Fallbacks map[postgres.Fallback]int64
 }
 

@@ -51,7 +51,7 @@ type retentionStep func(s *Store, ctx context.Context, limit int) (int, error)
 type TableRetention struct {
 	Table   string
 	Removes string // what is removed; "": nothing
-	After   string // how long it is kept before; by default, if there is a Setting
+	After   string // how long it is kept before that; the default if there is a Setting
 	Setting string // the variable of the configuration that sets the time; "": it is fixed
 	Keeps   string // what is kept for ever, and why; "": nothing
 	By      string // the method of Store that removes it; "": none

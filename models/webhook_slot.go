@@ -278,7 +278,7 @@ func (s *Store) ReleaseWebhooks(ctx context.Context) (n int, err error) {
 const reviveStep = 1000
 
 // reviveWaiting makes the parked events of a changed endpoint due, whatever its capacity, but at
-// most reviveStep. Claims park the events again for which there is no capacity. Further events are
+// most reviveStep. A claim parks an event again if there is no capacity for it. Further events are
 // released as the endpoint gains capacity.
 func reviveWaiting(ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID) error {
 	var tasks []TaskID
@@ -303,8 +303,8 @@ func takeOverStep(ctx context.Context, tx postgres.Tx, organisation Organisation
 }
 
 // takeOver repeats takeOverStep until no event is left, after the Site's endpoint is committed. It
-// returns no error: after one, the remaining events become due after parkedFor, or when the default
-// endpoint has capacity.
+// ends silently at an error. The remaining events then become due after parkedFor, or when the
+// default endpoint has capacity.
 func (s *Store) takeOver(ctx context.Context, organisation OrganisationID, site SiteID) {
 	for n := reviveStep; n == reviveStep; {
 		err := s.pg.InTx(ctx, func(tx postgres.Tx) (err error) {
