@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// cpuMask is the kernel's set of CPUs: one bit per CPU.
+// cpuMask is a set of CPUs in the kernel's form: one bit per CPU, for up to 1024 CPUs.
 type cpuMask [16]uint64
 
 func (m *cpuMask) has(cpu int) bool { return m[cpu/64]>>(cpu%64)&1 == 1 }
@@ -30,14 +30,16 @@ func ownCPUs() ([]int, error) {
 	return cpus, nil
 }
 
-// pinSelf pins this process to the CPUs. Processes that it starts later inherit them.
+// pinSelf pins this process to the CPUs, and sets GOMAXPROCS to their number. Processes that it
+// starts later inherit the CPUs.
 func pinSelf(cpus []int) error {
 	var mask cpuMask
 	for _, cpu := range cpus {
 		mask[cpu/64] |= 1 << (cpu % 64)
 	}
 	defer runtime.GOMAXPROCS(len(cpus))
-	for range 2 { // a thread that starts meanwhile may inherit the CPUs of one that was not moved yet
+	// A thread that starts during the first pass may inherit the CPUs of one that is not moved yet.
+	for range 2 {
 		threads, err := filepath.Glob(procFile(os.Getpid(), "task/*"))
 		if err != nil {
 			return err
@@ -53,6 +55,8 @@ func pinSelf(cpus []int) error {
 	return nil
 }
 
+// affinity reads or sets the CPUs of a thread. call is the number of the system call. Thread 0 is
+// the calling thread.
 func affinity(call uintptr, thread int, mask *cpuMask) error {
 	_, _, errno := syscall.RawSyscall(call, uintptr(thread), unsafe.Sizeof(*mask), uintptr(unsafe.Pointer(mask)))
 	if errno != 0 {

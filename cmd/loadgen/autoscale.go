@@ -34,9 +34,9 @@ func autoscaleCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// autoscale measures the closed loop of the deployed autoscaling. `svc worker` processes export the
-// metrics that they are scaled on, and the deployed queries read them. A HorizontalPodAutoscaler
-// with the deployed behaviour starts and terminates the processes.
+// autoscale measures the deployed autoscaling as a closed loop. `svc worker` processes export
+// metrics, and the queries of the deployed triggers read them. A simulated HorizontalPodAutoscaler
+// with the deployed behaviour then starts and terminates the processes.
 type autoscale struct {
 	recovery
 	second, batchRows     int
@@ -48,20 +48,20 @@ type autoscale struct {
 	clients []*batchClient // one for each Site
 	fleet   *workerFleet
 	scaling kubernetes.Scaling
-	queries []promQuery // of the triggers
-	began   time.Time
+	queries []promQuery // of the triggers, in their order
+	began   time.Time   // of the current run
 
-	desired atomic.Int64 // replicas
-	wave    atomic.Int64 // number of the wave, from 1
+	desired atomic.Int64 // number of workers that the autoscaler wants
+	wave    atomic.Int64 // number of the current wave, from 1
 }
 
 // auditTimeout bounds the checks after the runs.
 const auditTimeout = 10 * time.Minute
 
-// autoscaleWave is the measured course of a wave.
+// autoscaleWave is the result of one wave of rows.
 type autoscaleWave struct {
 	rows    int
-	drained time.Duration // from the beginning of its submission
+	drained time.Duration // from the beginning of the submission until all rows are settled
 }
 
 func (a *autoscale) run(ctx context.Context) error {
@@ -84,6 +84,8 @@ func (a *autoscale) run(ctx context.Context) error {
 	return report.print()
 }
 
+// start checks the flags, and starts everything that the runs need: the servers, the gateway, the
+// API and the minimum number of workers.
 func (a *autoscale) start(ctx context.Context) (err error) {
 	if a.speed <= 0 || a.inFlight <= 0 || a.latency <= 0 || a.batchRows <= 0 {
 		return errors.New("--speed, --in-flight, --latency and --batch must be positive")
@@ -132,7 +134,7 @@ func (a *autoscale) close() error {
 	return errors.Join(err, a.bench.close())
 }
 
-// once runs both waves, beside the autoscaler and the recording of the timeline.
+// once runs both waves once. Meanwhile the autoscaler runs, and the timeline is recorded.
 func (a *autoscale) once(ctx context.Context) (line timeline, waves []autoscaleWave, err error) {
 	a.began = time.Now()
 	a.wave.Store(0)
@@ -153,8 +155,9 @@ func (a *autoscale) once(ctx context.Context) (line timeline, waves []autoscaleW
 	return line, waves, err
 }
 
-// waves submits the two waves. The second begins once half of the workers that the first has added
-// are not desired any more. waves returns when the smallest number of workers is desired.
+// waves submits the two waves. Each drains before the next step. The second begins once the
+// autoscaler has given up half of the workers that it added for the first. waves returns when the
+// autoscaler wants the minimum number of workers again.
 func (a *autoscale) waves(ctx context.Context) (waves []autoscaleWave, err error) {
 	lowest := a.scaling.MinReplicas
 	for _, rows := range []int{a.backlog, a.second} {
@@ -186,8 +189,8 @@ func (a *autoscale) waves(ctx context.Context) (waves []autoscaleWave, err error
 	return waves, nil
 }
 
-// control does the work of KEDA and its HorizontalPodAutoscaler: it reads the queries at the
-// polling interval, and changes the number of workers.
+// control does the work of KEDA and its HorizontalPodAutoscaler. At the polling interval, it
+// evaluates the queries and changes the number of workers.
 func (a *autoscale) control(ctx context.Context) error {
 	h := newHPA(a.scaling, a.scaledTime())
 	tick := time.NewTicker(time.Duration(float64(a.scaling.PollingInterval) / a.speed))
@@ -205,7 +208,7 @@ func (a *autoscale) control(ctx context.Context) error {
 		readings := make([]reading, len(a.queries))
 		for i, q := range a.queries {
 			readings[i].value, readings[i].ok = q.eval(samples)
-			if q.inSeconds() {
+			if q.inSeconds() { // an age: it runs as fast as the autoscaler's clock
 				readings[i].value *= a.speed
 			}
 		}
@@ -217,12 +220,13 @@ func (a *autoscale) control(ctx context.Context) error {
 	}
 }
 
-// scaledTime returns the time of the autoscaler's clock.
+// scaledTime returns the time of the autoscaler's clock, which runs speed times as fast as real
+// time.
 func (a *autoscale) scaledTime() time.Time {
 	return a.began.Add(time.Duration(float64(time.Since(a.began)) * a.speed))
 }
 
-// record records the timeline, every second, until the context ends.
+// record records a moment of the timeline every second, until the context ends.
 func (a *autoscale) record(ctx context.Context) (line timeline, err error) {
 	tick := time.NewTicker(timelineInterval)
 	defer tick.Stop()
@@ -246,7 +250,8 @@ func (a *autoscale) record(ctx context.Context) (line timeline, err error) {
 	return line, err
 }
 
-// moment reads the state of the loop, and the number of rows settled so far.
+// moment returns the present state of the loop without its rate, and the number of rows settled so
+// far.
 func (a *autoscale) moment(ctx context.Context) (m moment, settled int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -265,7 +270,8 @@ func (a *autoscale) moment(ctx context.Context) (m moment, settled int, err erro
 	return m, settled, err
 }
 
-// audit runs the service's own audit, and compares the ledger with the gateway's list.
+// audit runs the service's own audit, and compares the ledger with the gateway's list of debits. It
+// returns all breaches as one error.
 func (a *autoscale) audit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// workerFleet is a Deployment of `svc worker` processes. It is safe for concurrent use, but only
-// one goroutine may call resize.
+// workerFleet is a set of `svc worker` processes that an autoscaler resizes, like a Deployment of
+// Kubernetes. It is safe for concurrent use, but only one goroutine may call resize.
 type workerFleet struct {
-	launch func() (*process, string, error) // returns the base URL of its metrics
+	launch func() (*process, string, error) // starts a worker; the string is the URL of fleetWorker
 	http   *http.Client
 
 	mu      sync.Mutex
 	running []fleetWorker // the oldest first
-	failed  error         // of workers that were terminated
+	failed  error         // the errors of terminated workers
 	ending  sync.WaitGroup
 }
 
@@ -35,9 +35,9 @@ func newWorkerFleet(launch func() (*process, string, error)) *workerFleet {
 	return &workerFleet{launch: launch, http: &http.Client{Timeout: scrapeTimeout}}
 }
 
-// resize starts workers, or terminates the youngest, until n are left. It waits until started
+// resize starts workers, or terminates the youngest ones, so that n run. It waits until started
 // workers listen, but not until terminated ones have ended. It returns an error if a worker has
-// ended by itself or did not terminate gracefully.
+// ended by itself, or if an earlier one did not terminate gracefully.
 func (f *workerFleet) resize(n int) error {
 	for f.size() < n {
 		p, url, err := f.launch()
@@ -67,14 +67,15 @@ func (f *workerFleet) resize(n int) error {
 	return f.failed
 }
 
-// size returns the number of workers that are not terminated.
+// size returns the number of running workers, without those that are being terminated.
 func (f *workerFleet) size() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.running)
 }
 
-// end terminates all workers.
+// end terminates all workers and waits for their end. Its error includes those of workers that
+// resize has terminated.
 func (f *workerFleet) end() error {
 	f.ending.Wait()
 	f.mu.Lock()
@@ -86,7 +87,7 @@ func (f *workerFleet) end() error {
 	return errors.Join(f.failed, terminateAll(all...))
 }
 
-// logs returns the ends of the workers' logs as an error.
+// logs returns the last part of each running worker's log, as an error.
 func (f *workerFleet) logs() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +98,7 @@ func (f *workerFleet) logs() error {
 	return errors.Join(errs...)
 }
 
-// scrape returns the samples of all workers. It skips workers that do not answer.
+// scrape returns the metric samples of all running workers. It skips workers that do not answer.
 func (f *workerFleet) scrape(ctx context.Context) (all []sample) {
 	f.mu.Lock()
 	workers := append([]fleetWorker(nil), f.running...)

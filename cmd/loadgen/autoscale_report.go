@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// timelineInterval is the time between two moments of a timeline.
+// timelineInterval is the time between two consecutive moments of a timeline.
 const timelineInterval = time.Second
 
-// timeline is the course of a run.
+// timeline is the course of a run of the scenario autoscale.
 type timeline []moment
 
-// moment is the state of the loop at a second of the run.
+// moment is the state of the workers and of their backlog at one second of a run.
 type moment struct {
-	Second    float64 `json:"second"`
-	Wave      int     `json:"wave"`
+	Second    float64 `json:"second"`           // since the beginning of the run
+	Wave      int     `json:"wave"`             // number of the current wave, from 1
 	Backlog   int     `json:"backlog"`          // rows that are not settled
-	OldestDue float64 `json:"oldestDueSeconds"` // age of the oldest due debit task that is not dispatched
-	Desired   int     `json:"desired"`          // replicas
+	OldestDue float64 `json:"oldestDueSeconds"` // age of the oldest due, undispatched debit task
+	Desired   int     `json:"desired"`          // workers that the autoscaler wants
 	Running   int     `json:"running"`          // workers that are not terminated
 	Rate      float64 `json:"rate"`             // rows settled a second since the moment before
 }
 
-// of returns the moments of a wave: from its submission to the next wave's.
+// of returns the moments of a wave, from its submission until that of the next wave.
 func (l timeline) of(wave int) (part timeline) {
 	for _, m := range l {
 		if m.Wave == wave {
@@ -34,7 +34,7 @@ func (l timeline) of(wave int) (part timeline) {
 	return part
 }
 
-// reversals returns how often the desired replicas change their direction.
+// reversals returns how often the number of desired workers turns from rising to falling, or back.
 func (l timeline) reversals() (n int) {
 	direction := 0
 	for i := 1; i < len(l); i++ {
@@ -49,7 +49,7 @@ func (l timeline) reversals() (n int) {
 	return n
 }
 
-// highest returns the moment with the most desired replicas, the first one of several.
+// highest returns the moment with the most desired workers, the first one of several.
 func (l timeline) highest() (highest moment) {
 	for _, m := range l {
 		if m.Desired > highest.Desired {
@@ -59,8 +59,8 @@ func (l timeline) highest() (highest moment) {
 	return highest
 }
 
-// oldest returns the highest age of the oldest due task, and the largest jump of that age, in
-// seconds. A jump is the rise from one moment to the next beyond the time between them. It shows
+// oldest returns the highest age of the oldest due task, and the largest jump of that age, both in
+// seconds. A jump is the rise from one moment to the next, less the time between them. It shows
 // that a dispatched task has become due again.
 func (l timeline) oldest() (peak, jump float64) {
 	for i, m := range l {
@@ -72,8 +72,8 @@ func (l timeline) oldest() (peak, jump float64) {
 	return peak, jump
 }
 
-// workerSeconds returns the sum of the running times of all workers, in seconds, while rows are
-// open.
+// workerSeconds returns the running time of all workers together, in seconds. It counts from the
+// first moment to the last one before all rows are settled.
 func (l timeline) workerSeconds() (sum float64) {
 	for i := 1; i < len(l) && l[i].Backlog > 0; i++ {
 		sum += float64(l[i].Running) * (l[i].Second - l[i-1].Second)
@@ -89,8 +89,9 @@ type autoscaleReport struct {
 	waves     []*waveSeries
 }
 
-// waveSeries holds the results for a wave. slowness is the time until all rows are settled, divided
-// by the time of MaxReplicas workers that only the latency of the rail bounds.
+// waveSeries holds the results of all runs for one of the two waves; newAutoscaleReport names them.
+// slowness is the time until all rows are settled, divided by an ideal time. That is the time of
+// MaxReplicas workers that run throughout, bounded only by the latency of the rail.
 type waveSeries struct {
 	drained, reached, highest, oldest, rate, used *series
 	slowness, jump                                float64 // the largest of all runs
@@ -120,7 +121,7 @@ func newAutoscaleReport(a *autoscale) *autoscaleReport {
 	return r
 }
 
-// add adds the results of a run.
+// add adds the results of a run: its timeline, and its waves in their order.
 func (r *autoscaleReport) add(line timeline, waves []autoscaleWave) {
 	r.timelines = append(r.timelines, line)
 	r.reversals.add(float64(line.reversals()))
@@ -142,8 +143,8 @@ func (r *autoscaleReport) add(line timeline, waves []autoscaleWave) {
 	}
 }
 
-// maxJump is the most that the oldest age may rise beyond the time that passes, in seconds. It
-// allows for the time between the readings of an age and of its moment's second.
+// maxJump is the largest allowed jump of the oldest age (see timeline.oldest), in seconds. It
+// covers the time that passes between reading an age and reading the clock.
 const maxJump = 2
 
 // print prints the timeline of the first run and the results as a table, or all as JSON.
@@ -171,8 +172,8 @@ func (r *autoscaleReport) print() error {
 	return r.report(all, ratios)
 }
 
-// printTimeline prints the moments at which the workers change, and one every ten seconds
-// otherwise.
+// printTimeline prints the moments at which the number of desired or running workers changes. In
+// between, it prints one moment every ten seconds.
 func (r *autoscaleReport) printTimeline(line timeline) error {
 	fmt.Fprintf(r.out, "The autoscaler's clock runs %g times as fast as that of the table.\n\n", r.speed)
 	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -20,9 +20,9 @@ func backlogCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// backlog measures one worker on a rail without latency, while a feeder keeps the backlog at a
-// level. A short backlog thus lasts as long as a long one, and the submissions cost the same in
-// both.
+// backlog compares the rate of one worker at a short and at a long backlog. The rail has no
+// latency. A feeder keeps the number of open rows constant, so that a short backlog lasts as long
+// as a long one, and the submissions cost the same in both.
 type backlog struct {
 	partners
 	short, long int

@@ -14,15 +14,16 @@ import (
 	"partnerbilling/models"
 )
 
-// batchClient submits batches whose JSON is ready, so that measurements contain little work of the
-// partner's side.
+// batchClient submits batches of one Site over HTTP. Callers prepare the JSON with batchBody, so
+// that measurements contain little work of the partner's side.
 type batchClient struct {
 	client *loadClient
 	url    string
 	token  string
 }
 
-// batchBody returns the JSON of a batch with rows for the partner's customers in rotation.
+// batchBody returns the JSON of a batch. Its rows debit 100 minor units each, from the Site's
+// customers in rotation.
 func (p *partners) batchBody(reference string, rows int) string {
 	batch := client.Batch{BatchReference: reference, Rows: make([]client.Row, rows)}
 	for i := range batch.Rows {
@@ -34,7 +35,8 @@ func (p *partners) batchBody(reference string, rows int) string {
 	return string(text)
 }
 
-// newBatchClients creates a client for each Site. They share up to conns connections.
+// newBatchClients creates a client for each Site of p, to the service at the base URL. They share
+// up to conns connections.
 func (p *partners) newBatchClients(ctx context.Context, base string, conns int) ([]*batchClient, error) {
 	shared, clients := newLoadClient(conns), make([]*batchClient, len(p.sites))
 	for i, site := range p.sites {
@@ -64,7 +66,8 @@ func (p *partners) submitThrough(ctx context.Context, clients []*batchClient, ro
 	return group.Wait()
 }
 
-// newBatchClient creates a client of the Site's organisation, and fetches an access token.
+// newBatchClient creates an API client of the Site's organisation, and fetches an access token. It
+// returns a batchClient with that token, which calls the service at the base URL through c.
 func (b *bench) newBatchClient(
 	ctx context.Context, c *loadClient, base string, site models.Site,
 ) (*batchClient, error) {
@@ -76,7 +79,7 @@ func (b *bench) newBatchClient(
 	return &batchClient{c, fmt.Sprint(base, "/billing/sites/", site.ID, "/batches"), token}, err
 }
 
-// tokenCall returns a request for an access token.
+// tokenCall returns a request for an access token to an API client with the id and secret.
 func tokenCall(base, id, secret string) *call {
 	return &call{
 		url: base + "/oauth2/token", authorization: "Basic " + base64.StdEncoding.EncodeToString([]byte(id+":"+secret)),
@@ -84,7 +87,7 @@ func tokenCall(base, id, secret string) *call {
 	}
 }
 
-// fetchToken makes a tokenCall and returns the token.
+// fetchToken makes a tokenCall and returns the token. It repeats a call that is answered with 503.
 func (c *loadClient) fetchToken(ctx context.Context, call *call) (string, error) {
 	var granted struct {
 		Token string `json:"access_token"`
@@ -100,7 +103,8 @@ func (c *loadClient) fetchToken(ctx context.Context, call *call) (string, error)
 	return granted.Token, err
 }
 
-// submit posts a batch and returns the time until it was accepted, with the waits after 503.
+// submit posts a batch and returns the time until it was accepted. It repeats a call that is
+// answered with 503; the time includes these repetitions.
 func (p *batchClient) submit(ctx context.Context, body string) (time.Duration, error) {
 	post := &call{url: p.url, authorization: bearer(p.token), body: body, want: http.StatusAccepted}
 	began := time.Now()

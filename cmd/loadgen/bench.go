@@ -26,16 +26,17 @@ import (
 	"partnerbilling/queue"
 )
 
-// bench holds the private servers of a measuring scenario. They are durable (fsync and
-// synchronous_commit on), and all compared parts run on the same ones.
+// bench is the base of a scenario that measures: the flags of all scenarios, and private servers of
+// PostgreSQL and Redis. The servers are durable (fsync and synchronous_commit on). Whatever a
+// scenario compares runs on the same servers.
 type bench struct {
 	out  io.Writer
 	runs int
 	json bool
 	svc  string // path of the svc binary; "" for the one beside this program
 
-	calls     *callCounts // of measuring clients
-	libraries []string    // that Postgres loads
+	calls     *callCounts // calls of the clients that measuringClient returns
+	libraries []string    // shared libraries that Postgres loads
 
 	local *local.Servers
 	log   *slog.Logger
@@ -52,7 +53,8 @@ var masterKey = seal.GenerateMasterKey()
 // keyring is the ring of masterKey.
 func keyring() (*seal.Keyring, error) { return seal.ParseKeyring(masterKey) }
 
-// command returns the command of a scenario, with the flags that all scenarios have.
+// command returns the command of a scenario, with the flags that all scenarios have. runs is the
+// default of --runs. The command calls run and then, even after an error, end.
 func (b *bench) command(use, short string, runs int, run func(context.Context) error, end func() error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
@@ -68,7 +70,7 @@ func (b *bench) addSvcFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&b.svc, "svc", "", "path of the svc binary (default: beside this program)")
 }
 
-// open starts the servers in a temporary directory.
+// open starts the servers in a temporary directory and connects to them.
 func (b *bench) open(ctx context.Context) error {
 	b.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	b.calls = &callCounts{}
@@ -80,7 +82,7 @@ func (b *bench) open(ctx context.Context) error {
 	return b.connect(ctx)
 }
 
-// connect connects to the databases.
+// connect connects to the database, which it migrates, and to Redis.
 func (b *bench) connect(ctx context.Context) (err error) {
 	if b.store, err = openStore(ctx, b.databaseURL, 32); err != nil {
 		return err
@@ -89,8 +91,8 @@ func (b *bench) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// beside returns a bench on the same servers with empty databases of its own, so that a scenario
-// can compare both in rotation. The caller disconnects it before it closes b.
+// beside returns a second bench on the same servers, with empty databases of its own, so that a
+// scenario can compare both in rotation. The caller calls its disconnect before it closes b.
 func (b *bench) beside(ctx context.Context) (bench, error) {
 	const name = "beside"
 	if err := b.exec(ctx, "CREATE DATABASE "+name); err != nil {
@@ -142,6 +144,7 @@ func (b *bench) disconnect() error {
 	return errors.Join(errs...)
 }
 
+// close closes the connections and stops the servers.
 func (b *bench) close() error {
 	errs := []error{b.disconnect()}
 	if b.local != nil {
@@ -152,13 +155,13 @@ func (b *bench) close() error {
 	return errors.Join(errs...)
 }
 
-// exec runs a statement of the scenario.
+// exec runs a statement in the database of the service.
 func (b *bench) exec(ctx context.Context, query string, args ...any) error {
 	_, err := b.store.DB().DB.ExecContext(ctx, query, args...)
 	return err
 }
 
-// checkpoint flushes all written data to disk, so that no measurement pays for the one before it.
+// checkpoint writes all changed data to disk, so that no measurement pays for the one before it.
 func (b *bench) checkpoint(ctx context.Context) error { return b.execWithoutTimeout(ctx, "CHECKPOINT") }
 
 // execWithoutTimeout runs a statement that may take longer than the statement time-out.
@@ -183,7 +186,7 @@ func (b *bench) deleteBatches(ctx context.Context) error {
 	return b.redis.FlushDB(ctx).Err()
 }
 
-// await calls done at the interval until it returns true or an error, or the context ends.
+// await calls done at the interval until done returns true or an error, or until the context ends.
 func await(ctx context.Context, interval time.Duration, done func() (bool, error)) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -241,14 +244,15 @@ func (r ratio) met() bool {
 	return r.Value >= r.Target
 }
 
-// report prints the results as a table or as JSON. It adds the ratio of refused calls if calls were
-// counted.
+// report prints the results as a table, or as JSON with --json. It adds the ratio of refused calls
+// if measuring clients have made calls.
 func (b *bench) report(all []*series, ratios []ratio) error {
 	if refused, ok := b.calls.ratio(); ok {
 		ratios = append(ratios, refused)
 	}
 	ratios = slices.DeleteFunc(ratios, func(r ratio) bool {
-		return math.IsNaN(r.Value) || math.IsInf(r.Value, 0) // one of the two series was not measured
+		// One of the two series was not measured.
+		return math.IsNaN(r.Value) || math.IsInf(r.Value, 0)
 	})
 	if b.json {
 		return json.NewEncoder(b.out).Encode(map[string]any{"series": all, "ratios": ratios})

@@ -8,14 +8,15 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// bulkSettings speed up a database transaction that fills a table or builds an index. With them it
-// checks no foreign key and fires no trigger.
+// bulkSettings are statements that speed up a database transaction which fills a table or builds an
+// index. After them, the transaction checks no foreign key and fires no trigger.
 var bulkSettings = []string{
 	"SET LOCAL statement_timeout = 0", "SET LOCAL session_replication_role = replica",
 	"SET LOCAL synchronous_commit = off", "SET LOCAL maintenance_work_mem = '512MB'",
 }
 
-// withoutIndexes calls do while a table has no index and its triggers do not fire.
+// withoutIndexes calls do while a table has no index and its triggers do not fire. Then it builds
+// the indexes again. If it fails, the caller must roll back the transaction tx.
 func withoutIndexes(ctx context.Context, tx bun.Tx, table string, do func() error) error {
 	drop, create, err := indexesOf(ctx, tx, table)
 	if err != nil {
@@ -31,8 +32,8 @@ func withoutIndexes(ctx context.Context, tx bun.Tx, table string, do func() erro
 }
 
 // indexesOf returns the statements that drop the indexes of a table, and those that build them
-// again. On a partitioned table they change all partitions. The primary key is the last, as in the
-// migrations.
+// again. On a partitioned table, they change all partitions. As in the migrations, the primary key
+// is built last.
 func indexesOf(ctx context.Context, tx bun.Tx, table string) (drop, create []string, err error) {
 	err = tx.NewRaw(`
 SELECT CASE WHEN c.oid IS NULL THEN format('DROP INDEX %s', i.indexrelid::regclass)
@@ -45,12 +46,12 @@ WHERE i.indrelid = ?::regclass ORDER BY c.oid IS NOT NULL, i.indexrelid`, table)
 	return drop, create, err
 }
 
-// execer is a database, or a transaction of one.
+// execer runs statements: a database or a database transaction.
 type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// execAll executes the statements one by one.
+// execAll executes the statements of all lists, one by one. It stops at the first error.
 func execAll(ctx context.Context, db execer, lists ...[]string) error {
 	for _, statements := range lists {
 		for _, statement := range statements {

@@ -70,34 +70,36 @@ or shown wrongly.`,
 	return cmd
 }
 
-// chaos is one run under faults.
+// chaos is one run of a fleet of processes and servers under faults. Partners submit batches
+// meanwhile. In the end everything must settle, and nothing may be lost or debited twice.
 type chaos struct {
 	out          io.Writer
-	json, only   bool // only prints the schedule and exits
-	svc          string
-	settleWithin time.Duration
+	json, only   bool          // only: print the schedule and exit
+	svc          string        // path of the svc binary
+	settleWithin time.Duration // time for everything to settle after the last fault
 	chaosPlan
 
 	fleet    *chaosFleet
 	schedule []fault
 
 	mu        sync.Mutex
-	performed []fault
+	performed []fault // faults that were injected
 }
 
 // chaosPlan holds the parameters that determine a run.
 type chaosPlan struct {
-	Seed   uint64        `json:"seed"`
-	Faults int           `json:"faults"`
-	Every  time.Duration `json:"every"`
-	Rows   int           `json:"rows"`
-	Kinds  []string      `json:"kinds,omitempty"`
+	Seed   uint64        `json:"seed"`            // of the schedule and of the partners' choices
+	Faults int           `json:"faults"`          // number of faults
+	Every  time.Duration `json:"every"`           // mean time between two faults, in ns in JSON
+	Rows   int           `json:"rows"`            // number of rows that all partners submit
+	Kinds  []string      `json:"kinds,omitempty"` // kinds of fault to inject; empty for all
 }
 
-// errBroken reports that a run found breaches. The command has printed them.
+// errBroken reports that a run found breaches of the service's promises. The command has already
+// printed them.
 var errBroken = errors.New("the service broke its promises")
 
-// drawnSeed returns the seed, and draws one if none was given.
+// drawnSeed returns the seed of the flag. Without one, it draws a seed at random.
 func (c *chaos) drawnSeed() uint64 {
 	if c.Seed != 0 {
 		return c.Seed
@@ -155,13 +157,13 @@ func (c *chaos) execute(ctx context.Context) (chaosReport, error) {
 }
 
 // runUnderFaults injects the faults while the partners submit. It returns when all faults are over
-// and all rows submitted.
+// and all rows are submitted. It fails if a server dies by itself.
 func (c *chaos) runUnderFaults(ctx context.Context) error {
 	watch, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	group, ctx := errgroup.WithContext(watch)
 	dead := make(chan error, 1)
-	go func() { // a server that dies by itself fails the run
+	go func() {
 		select {
 		case err := <-c.fleet.database.Died():
 			dead <- err
@@ -206,7 +208,7 @@ func (c *chaos) printf(format string, args ...any) {
 // progressInterval is the time between two lines of progress.
 const progressInterval = 15 * time.Second
 
-// reportProgress prints the progress at each interval, until stop is called.
+// reportProgress prints the progress every progressInterval, until stop is called.
 func (c *chaos) reportProgress(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup

@@ -19,7 +19,9 @@ import (
 	"partnerbilling/models"
 )
 
-// chaosReport is the result of a run.
+// chaosReport is the result of a chaos run. Took is the time until everything was settled, in
+// nanoseconds in JSON. Broken describes the breaches of the service's promises, one each. Logs is
+// the directory with the logs of the processes, if there are breaches.
 type chaosReport struct {
 	chaosPlan
 	Took     time.Duration             `json:"took"`
@@ -30,22 +32,25 @@ type chaosReport struct {
 	Logs     string                    `json:"logs,omitempty"`
 }
 
-// faultCounts counts the faults of a kind, by target.
+// faultCounts counts the injected faults of one kind, in total and by target.
 type faultCounts struct {
 	All      int            `json:"all"`
 	ByTarget map[string]int `json:"byTarget"`
 }
 
-// outcomeCount is the number of rows with an outcome.
+// outcomeCount is the number of rows with an outcome. Corrected is the outcome of their correction;
+// empty without one.
 type outcomeCount struct {
 	Outcome   string `json:"outcome"`
 	Corrected string `json:"corrected,omitempty"`
 	Rows      int    `json:"rows"`
 }
 
-// openWork counts the work that is not settled.
+// openWork counts the unfinished work: the batches and rows that are not settled, and the debit
+// tasks. A row that is unconfirmed and not corrected counts as well.
 type openWork struct{ Batches, Rows, Tasks int }
 
+// openWork reads the counts from the database.
 func (c *chaosFleet) openWork(ctx context.Context) (openWork, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -58,10 +63,9 @@ SELECT (SELECT count(*) FROM batches WHERE state <> 'settled') AS batches,
 	return open, err
 }
 
-// settle waits until all work is settled. If that takes too long, it returns the open work as a
-// breach.
+// settle waits until no work is open. If that takes too long, it returns the open work as a breach.
 func (c *chaos) settle(ctx context.Context) (broken []string, err error) {
-	// A restart removes the faults of the rail, also those that were set while it was stopped.
+	// A restart removes the faults of the rail, even one whose request was stuck in a paused rail.
 	if err := c.fleet.members["rail"].kill(ctx, 0); err != nil {
 		return nil, err
 	}
@@ -83,8 +87,8 @@ func (c *chaos) settle(ctx context.Context) (broken []string, err error) {
 	}
 }
 
-// chaosChecks lists queries that must return nothing, beside those of the service's own audit. The
-// rail's list must consist of exactly the succeeded rows.
+// chaosChecks lists queries that must return nothing, in addition to the service's own audit. One
+// of them checks that the rail's list of debits has exactly the rows that succeeded.
 var chaosChecks = []struct{ breach, query string }{
 	{"rows are not settled, or unconfirmed", `
 SELECT batch_id || ':' || row_index || ' ' || state || ' ' || coalesce(outcome::text, '') FROM batch_rows
@@ -102,8 +106,8 @@ WHERE (r.key, r.amount, r.agreement_id) IS DISTINCT FROM (d.key, d.amount, d.agr
 	{"the rail has undecided debits", `SELECT key FROM sandbox_debits WHERE status = 'undecided'`},
 }
 
-// audit checks the result of the run: by the partners' records, by the books, and by the service's
-// own audit.
+// audit checks the result of the run against the partners' records, by the books, and by the
+// service's own audit. It completes the report. On the way it stops the processes.
 func (c *chaos) audit(ctx context.Context, report *chaosReport) error {
 	report.ByKind = c.countFaults()
 	if n := len(c.performed); n != len(c.schedule) {
@@ -132,8 +136,8 @@ func (c *chaos) audit(ctx context.Context, report *chaosReport) error {
 FROM batch_rows GROUP BY 1, 2 ORDER BY 3 DESC`).Scan(ctx, &report.Outcomes)
 }
 
-// stopMembers stops the processes gracefully, and returns the breaches in how they ended and in
-// what they printed.
+// stopMembers stops the processes gracefully. It returns a breach for each process that did not end
+// so, and for each line of output that reports a bug, such as a panic.
 func stopMembers(members map[string]*member) []string {
 	var broken []string
 	for name, m := range members {
@@ -148,6 +152,7 @@ func stopMembers(members map[string]*member) []string {
 	return broken
 }
 
+// checkBooks runs chaosChecks and compareLedger, and returns the breaches. No work may be open.
 func (c *chaosFleet) checkBooks(ctx context.Context) ([]string, error) {
 	if _, err := c.store.SandboxDebits(ctx, "", 1); err != nil { // decides the undecided debits
 		return nil, err
@@ -166,9 +171,9 @@ func (c *chaosFleet) checkBooks(ctx context.Context) ([]string, error) {
 	return append(broken, compared...), err
 }
 
-// compareLedger compares the whole ledger with the rail's list of debits, and returns the
-// differences. It moves the service's clock forward by an hour, so that no debit or entry is too
-// recent to be compared. No debit may be in flight.
+// compareLedger compares the ledger with the rail's list of debits, and returns the differences. It
+// moves the service's clock forward by an hour, so that no debit or entry is too recent to be
+// compared. It goes back by models.RailMemory. No debit may be in flight.
 func compareLedger(ctx context.Context, store *models.Store, r rail.Rail) (broken []string, err error) {
 	if _, err := store.AdvanceClock(ctx, time.Hour); err != nil {
 		return nil, err
@@ -188,7 +193,7 @@ func compareLedger(ctx context.Context, store *models.Store, r rail.Rail) (broke
 	return broken, err
 }
 
-// query runs a query over whole tables, without a time-out.
+// query runs a query over whole tables, without a time-out, and scans its rows into the slice.
 func (c *chaosFleet) query(ctx context.Context, into any, query string) error {
 	return c.store.DB().RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
 		if _, err := tx.ExecContext(ctx,
@@ -199,7 +204,7 @@ func (c *chaosFleet) query(ctx context.Context, into any, query string) error {
 	})
 }
 
-// audit runs `svc admin audit`, and returns its output if it fails.
+// audit runs `svc admin audit`. If that fails, it returns the lines of the output as breaches.
 func (c *chaosFleet) audit(ctx context.Context) []string {
 	servers := []string{"SVC_DATABASE_URL=" + c.database.DatabaseURL, "SVC_REDIS_URL=" + c.cache.RedisURL}
 	return admin(ctx, c.svc, slices.Concat(c.env, servers), "audit")
@@ -219,7 +224,7 @@ func (c *chaos) countFaults() map[faultKind]faultCounts {
 	return counts
 }
 
-// print prints the report. If it has breaches, it also prints how to repeat the run.
+// print prints the report. If the run has breaches, it also prints how to repeat the run.
 func (c *chaos) print(report chaosReport) error {
 	if c.json {
 		return json.NewEncoder(c.out).Encode(report)
@@ -255,6 +260,7 @@ func (c *chaos) print(report chaosReport) error {
 	return c.printBroken(report)
 }
 
+// printBroken prints the command that repeats the run, its schedule, and the breaches.
 func (c *chaos) printBroken(report chaosReport) error {
 	fmt.Fprintf(c.out, "\nRepeat this run with `loadgen chaos --seed %d --faults %d --every %s --rows %d",
 		report.Seed, report.Faults, report.Every, report.Rows)

@@ -20,7 +20,7 @@ import (
 	"partnerbilling/models"
 )
 
-// inject injects a fault, and ends it when its time is over or ctx ends.
+// inject injects a fault of a chaos run, and ends it when its time is over or ctx ends.
 func (c *chaosFleet) inject(ctx context.Context, f fault) error {
 	switch f.Kind {
 	case killWorker, killAPI, killRail:
@@ -68,7 +68,7 @@ func (c *chaosFleet) inject(ctx context.Context, f fault) error {
 	}
 }
 
-// retryUntilDone calls do until it succeeds or ctx ends, since other faults may make it fail.
+// retryUntilDone calls do until it succeeds or ctx ends. Other faults may make it fail at first.
 func retryUntilDone(ctx context.Context, do func(context.Context) error) error {
 	for {
 		attemptCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -80,7 +80,8 @@ func retryUntilDone(ctx context.Context, do func(context.Context) error) error {
 	}
 }
 
-// restart stops a server hard and starts it again. It starts the server even if ctx ends meanwhile.
+// restart stops a server hard, and starts it again after the time down. It starts the server even
+// if ctx ends meanwhile.
 func (c *chaosFleet) restart(ctx context.Context, server *local.Server, down time.Duration) error {
 	if err := server.Stop(ctx, local.Immediate); err != nil {
 		return err
@@ -89,6 +90,7 @@ func (c *chaosFleet) restart(ctx context.Context, server *local.Server, down tim
 	return server.Start(context.WithoutCancel(ctx))
 }
 
+// breakWire disturbs the wires of the fault's target with the defect, for the fault's time.
 func (c *chaosFleet) breakWire(ctx context.Context, f fault, defect wire.Fault) error {
 	if err := c.wires.each(f.Target, func(w *wire.Wire) error { return w.Begin(f.Number, defect) }); err != nil {
 		return err
@@ -97,11 +99,13 @@ func (c *chaosFleet) breakWire(ctx context.Context, f fault, defect wire.Fault) 
 	return c.wires.each(f.Target, func(w *wire.Wire) error { return w.End(f.Number) })
 }
 
-// errNothingInFlight reports that a fault would have no effect.
+// errNothingInFlight reports that a fault would have no effect now, since no task is in flight.
+// inject then tries again.
 var errNothingInFlight = fmt.Errorf("no task is in flight")
 
-// duplicate enqueues tasks in flight twice more, under task ids other than those of their
-// dispatches. It also enqueues the tasks of the previous duplicate fault, which may be finished.
+// duplicate enqueues up to f.Amount tasks in flight twice more, under ids in Redis other than those
+// of their dispatches. It also enqueues the tasks of the previous duplicate fault, which may be
+// finished.
 func (c *chaosFleet) duplicate(ctx context.Context, f fault) error {
 	tasks, err := c.inFlight(ctx, f.Amount)
 	if err != nil {
@@ -139,7 +143,7 @@ func (c *chaosFleet) inFlight(ctx context.Context, limit int64) ([]string, error
 	return texts, err
 }
 
-// makeDueAgain makes tasks in flight due again.
+// makeDueAgain makes up to f.Amount tasks in flight due again.
 func (c *chaosFleet) makeDueAgain(ctx context.Context, f fault) error {
 	result, err := c.store.DB().NewRaw(`
 UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL, available_at = least(available_at, svc_now())
@@ -154,17 +158,18 @@ WHERE id IN (SELECT id FROM outbox WHERE kind = ? AND dispatched_at IS NOT NULL 
 	return errNothingInFlight
 }
 
-// railFaults sets the faults of the rail. Faults may overlap. A rail that restarts has none.
+// railFaults sets faults in the process of the rail, over HTTP. Faults may overlap. A rail that
+// restarts has none.
 type railFaults struct {
 	url string
 	key rail.SigningKey
 
 	mu     sync.Mutex
-	active map[int]rail.Faults
+	active map[int]rail.Faults // by the number of the fault
 }
 
-// apply sets a fault, and removes it when its time is over. If the rail restarts meanwhile, the
-// fault ends earlier.
+// apply sets the faults of f in the rail, and removes them when the time of f is over. If the rail
+// restarts meanwhile, they end earlier.
 func (k *railFaults) apply(ctx context.Context, f fault, faults rail.Faults) error {
 	if err := retryUntilDone(ctx, func(ctx context.Context) error {
 		return k.change(ctx, func() { k.active[f.Number] = faults })
@@ -177,6 +182,7 @@ func (k *railFaults) apply(ctx context.Context, f fault, faults rail.Faults) err
 	})
 }
 
+// change changes the active faults with do, and then sets their combination in the rail.
 func (k *railFaults) change(ctx context.Context, do func()) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -196,6 +202,7 @@ func moreLikely(a, b rail.Fault) rail.Fault {
 	return rail.Fault{Probability: max(a.Probability, b.Probability)}
 }
 
+// put replaces the faults of the rail.
 func (k *railFaults) put(ctx context.Context, faults rail.Faults) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -22,10 +22,10 @@ import (
 	"partnerbilling/queue"
 )
 
-// chaosFleet holds the servers, the processes, the wires (TCP proxies) between them, and the
-// partners.
+// chaosFleet is everything that runs in a chaos run: the servers of Postgres and Redis, the
+// processes of svc, the wires (TCP proxies) between them, and the partners.
 type chaosFleet struct {
-	svc        string
+	svc        string // path of the svc binary
 	database   *local.Servers
 	cache      *local.Servers // without persistence: a restart loses all data
 	store      *models.Store  // store and redis bypass the wires
@@ -49,7 +49,8 @@ const (
 	chaosSites         = 2 // per organisation
 )
 
-// open starts the fleet and waits until the API answers.
+// open starts the fleet and waits until the API is ready. seed determines the random choices of the
+// partners. They submit the rows in the time within, if the service keeps up.
 func (c *chaosFleet) open(ctx context.Context, seed uint64, rows int, within time.Duration) error {
 	c.wires, c.members, c.end = wireSet{}, map[string]*member{}, func() {}
 	for _, step := range []func(context.Context) error{c.openServers, c.openWires} {
@@ -64,6 +65,7 @@ func (c *chaosFleet) open(ctx context.Context, seed uint64, rows int, within tim
 	return c.awaitReady(ctx)
 }
 
+// openServers starts Postgres and Redis, and connects to them.
 func (c *chaosFleet) openServers(ctx context.Context) error {
 	var err error
 	if c.database, err = local.Temp(ctx, local.Options{WithoutRedis: true}); err != nil {
@@ -79,6 +81,7 @@ func (c *chaosFleet) openServers(ctx context.Context) error {
 	return err
 }
 
+// openWires reserves the ports of the API and the rail, and starts the wires.
 func (c *chaosFleet) openWires(context.Context) error {
 	var err error
 	if c.apiPort, err = local.ReservePort(); err != nil {
@@ -103,7 +106,8 @@ func (c *chaosFleet) openWires(context.Context) error {
 	return nil
 }
 
-// seed creates the partners: a few organisations, each with a few Sites and their customers.
+// seed creates the organisations, their Sites and customers, and a chaosPartner for each Site. It
+// divides the rows evenly among the partners.
 func (c *chaosFleet) seed(ctx context.Context, seed uint64, rows int, within time.Duration) error {
 	for i := range chaosOrganisations {
 		organisation, err := c.store.CreateOrganisation(ctx, fmt.Sprint("organisation ", i))
@@ -159,7 +163,7 @@ func (c *chaosFleet) site(ctx context.Context, organisation models.OrganisationI
 	return site, group.Wait()
 }
 
-// startMembers starts all processes.
+// startMembers starts all processes: the rail, the API and the workers.
 func (c *chaosFleet) startMembers() {
 	key := rail.SigningKey{ID: "chaos", Secret: []byte("not a secret")}
 	c.railFaults = &railFaults{url: "http://" + c.railPort.Address(), key: key, active: map[int]rail.Faults{}}
@@ -180,7 +184,7 @@ func (c *chaosFleet) startMembers() {
 	}
 }
 
-// member starts a process. Its name up to a dash is the svc command.
+// member starts a process, which runs the svc command that its name has before the dash.
 func (c *chaosFleet) member(ctx context.Context, name string, env ...string) {
 	command, _, _ := strings.Cut(name, "-")
 	m := &member{
@@ -192,7 +196,7 @@ func (c *chaosFleet) member(ctx context.Context, name string, env ...string) {
 	c.running.Go(func() error { return m.run(ctx) })
 }
 
-// awaitReady waits until the API answers.
+// awaitReady waits until the API is ready. On failure, the error contains the log of the API.
 func (c *chaosFleet) awaitReady(ctx context.Context) error {
 	err := awaitReady(ctx, "http://"+c.apiPort.Address())
 	if err != nil {
@@ -202,7 +206,7 @@ func (c *chaosFleet) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// awaitReady waits until the API at the URL is ready.
+// awaitReady waits until the API at the base URL is ready, for up to a minute.
 func awaitReady(ctx context.Context, base string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -223,7 +227,7 @@ func awaitReady(ctx context.Context, base string) error {
 	})
 }
 
-// progress returns what the partners have done so far.
+// progress returns the counts of all partners' calls so far.
 func (c *chaosFleet) progress() partnerCounts {
 	var all partnerCounts
 	for _, p := range c.partners {
@@ -249,7 +253,7 @@ func keepTranscripts(members map[string]*member) (string, error) {
 	return dir, nil
 }
 
-// close kills the processes and stops the servers.
+// close kills the processes, closes the wires and stops the servers.
 func (c *chaosFleet) close() error {
 	c.end()
 	var errs []error

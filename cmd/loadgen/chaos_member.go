@@ -12,8 +12,8 @@ import (
 	"partnerbilling/deploy/local"
 )
 
-// member is a process of the fleet. It is restarted whenever it ends, as by an orchestrator, until
-// the fleet ends.
+// member is a process of the service in a chaos run. Like an orchestrator, run restarts it whenever
+// it ends, until the run ends or stop is called.
 type member struct {
 	name   string
 	env    []string
@@ -22,17 +22,18 @@ type member struct {
 	output *transcript
 
 	mu       sync.Mutex
-	process  *os.Process // nil while it is down
-	stayDown time.Duration
+	process  *os.Process   // nil while it is down
+	stayDown time.Duration // minimum time until the next restart
 	done     chan struct{} // closed when it is not restarted any more
 	stopping bool
-	lastExit int
+	lastExit int // exit code of the last process
 }
 
 // minRestartDelay is the minimum time between the end of a process and its restart.
 const minRestartDelay = 200 * time.Millisecond
 
-// run keeps the process up until ctx ends, which kills it, or until stop.
+// run starts the process, and restarts it whenever it ends, until stop is called or ctx ends. The
+// end of ctx kills the process.
 func (m *member) run(ctx context.Context) error {
 	defer close(m.done)
 	for {
@@ -44,7 +45,7 @@ func (m *member) run(ctx context.Context) error {
 		if !again || err != nil {
 			return err
 		}
-		_ = cmd.Wait() // it was most likely killed
+		_ = cmd.Wait() // an error is expected: most processes end because a fault kills them
 		pause, again := m.exited(cmd)
 		if !again || !sleep(ctx, pause) {
 			return nil
@@ -52,7 +53,7 @@ func (m *member) run(ctx context.Context) error {
 	}
 }
 
-// start starts the process, unless the member is stopping. It reports whether it did.
+// start starts the process, unless the member is stopping. It reports whether it started one.
 func (m *member) start(cmd *exec.Cmd) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,8 +67,8 @@ func (m *member) start(cmd *exec.Cmd) (bool, error) {
 	return true, nil
 }
 
-// exited records the end of the process. It returns whether to restart it, and the delay until
-// then.
+// exited records the end of the process. It returns whether to start it again, and the delay before
+// that.
 func (m *member) exited(cmd *exec.Cmd) (pause time.Duration, again bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,7 +89,8 @@ func (m *member) current(ctx context.Context) *os.Process {
 	}
 }
 
-// kill kills the process, which stays down for the given time.
+// kill kills the process. It is restarted after the time down, or after minRestartDelay if that is
+// longer.
 func (m *member) kill(ctx context.Context, down time.Duration) error {
 	p := m.current(ctx)
 	if p == nil {
@@ -114,8 +116,8 @@ func (m *member) pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// stop asks the process to end. It returns an error if the process does not end in time with exit
-// code 0.
+// stop asks the process to end, and waits for its end. It returns an error if the process does not
+// end within the time, or with an exit code other than 0.
 func (m *member) stop(within time.Duration) error {
 	m.mu.Lock()
 	m.stopping = true
@@ -135,7 +137,7 @@ func (m *member) stop(within time.Duration) error {
 	return nil
 }
 
-// sleep waits for d. It returns false early if ctx ends.
+// sleep waits for d. It returns false at once if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -14,26 +14,26 @@ import (
 	"partnerbilling/models"
 )
 
-// chaosPartner is the program of a partner for one Site. It submits batches at a steady pace. At
-// random it also resubmits batches, submits different ones under a known reference, cancels and
-// reads, as programs do that lose answers. It records all answers, and checks each against the
-// earlier ones.
+// chaosPartner is the program of a partner for one Site in a chaos run. It submits batches at a
+// steady pace. At random, it also resubmits batches, submits different ones under a known
+// reference, cancels and reads. It records the answers, and checks each against the earlier ones.
 type chaosPartner struct {
 	name   string
 	api    *client.Client
 	site   string
 	random *rand.Rand
-	rows   int           // to submit
-	within time.Duration // in which to submit them, if the service keeps up
+	rows   int           // number of rows to submit
+	within time.Duration // time in which to submit them, if the service keeps up
 
 	mu      sync.Mutex
 	sent    []*sentBatch
 	counts  partnerCounts
 	broken  []string // breaches of the contract
-	settled int      // number of batches, from the first on, that are known to be settled
+	settled int      // length of the beginning of sent that is known to be settled
 }
 
-// partnerCounts counts the calls of partners.
+// partnerCounts counts the rows and batches that partners have submitted, and their other calls.
+// Conflicts are different batches under a known reference.
 type partnerCounts struct {
 	Rows          int `json:"rows"`
 	Batches       int `json:"batches"`
@@ -43,6 +43,7 @@ type partnerCounts struct {
 	Reads         int `json:"reads"`
 }
 
+// add adds the counts of o.
 func (c *partnerCounts) add(o partnerCounts) {
 	c.Rows, c.Batches, c.Resubmissions = c.Rows+o.Rows, c.Batches+o.Batches, c.Resubmissions+o.Resubmissions
 	c.Conflicts, c.Cancellations, c.Reads = c.Conflicts+o.Conflicts, c.Cancellations+o.Cancellations, c.Reads+o.Reads
@@ -57,12 +58,15 @@ type sentBatch struct {
 	settled   bool     // as last read
 }
 
-// chaosCustomers is the number of customers of each Site. A few of them do not simply pay.
+// chaosCustomers is the number of customers of each Site, with the references 0, 1, …. The debits
+// of a few do not simply succeed.
 const chaosCustomers = 200
 
-// chaosBehaviour returns the behaviour of a customer, and the outcome of its debits.
+// chaosBehaviour returns the behaviour of the customer with the number, and the outcome of the
+// customer's debits.
 func chaosBehaviour(customer int) (models.Behaviour, string) {
-	// The customers that do not simply pay, each with an index into behaviours.
+	// Each entry is a customer and its index into behaviours. All others have behaviours[0]: they
+	// pay.
 	behaviour := map[int]int{7: 3, 27: 4, 47: 5, 67: 6, 87: 7, 107: 8, 127: 9, 147: 9, 167: 9}
 	b := behaviours[behaviour[customer]]
 	return models.Behaviour(b.behaviour), b.outcome
@@ -71,7 +75,8 @@ func chaosBehaviour(customer int) (models.Behaviour, string) {
 // outstandingBatches is the maximum number of batches that a partner has open.
 const outstandingBatches = 16
 
-// run submits all rows. It returns when they are submitted or ctx ends.
+// run submits all rows, with random calls in between. It returns when the rows are submitted or ctx
+// ends.
 func (p *chaosPartner) run(ctx context.Context) error {
 	began := time.Now()
 	for p.counts.Rows < p.rows {
@@ -92,7 +97,8 @@ func (p *chaosPartner) run(ctx context.Context) error {
 	return nil
 }
 
-// next returns a new batch. Most are large.
+// next returns a new batch with random customers and amounts. Three quarters of the batches have
+// the maximum number of rows.
 func (p *chaosPartner) next() client.Batch {
 	n := models.MaxBatchRows
 	if p.random.IntN(4) == 0 {
@@ -109,8 +115,9 @@ func (p *chaosPartner) next() client.Batch {
 	return batch
 }
 
-// retryUnavailable repeats a call until it succeeds, is refused, or ctx ends. It retries errors
-// without an answer, the statuses 429 and 5xx, and the 409 of isInFlight.
+// retryUnavailable repeats a call until it succeeds, the service refuses it, or ctx ends. It
+// retries errors without an answer, the statuses 429 and 5xx, and the 409 that isInFlight
+// recognises.
 func retryUnavailable(ctx context.Context, call func() error) error {
 	for {
 		err := call()
@@ -125,13 +132,15 @@ func retryUnavailable(ctx context.Context, call func() error) error {
 	}
 }
 
-// isInFlight reports whether the first request with the Idempotency-Key is still running. After a
-// failover its database transaction may outlive its answer of 503.
+// isInFlight reports whether the service refuses a repeated request because the first one with its
+// Idempotency-Key is still running. After a failover, the database transaction of the first request
+// may outlive the answer 503.
 func isInFlight(refused *client.Error) bool {
 	return refused.Status == http.StatusConflict &&
 		strings.Contains(refused.Error(), "Idempotency-Key is still running")
 }
 
+// submit submits a batch and records it as sent.
 func (p *chaosPartner) submit(ctx context.Context, batch client.Batch) error {
 	var receipt client.Receipt
 	err := retryUnavailable(ctx, func() (err error) {
@@ -157,6 +166,7 @@ func (p *chaosPartner) increment(count *int) {
 	*count++
 }
 
+// checkReceipt records a breach unless the receipt agrees with the batch.
 func (p *chaosPartner) checkReceipt(batch client.Batch, receipt client.Receipt) {
 	var total int64
 	for _, r := range batch.Rows {
@@ -169,7 +179,7 @@ func (p *chaosPartner) checkReceipt(batch client.Batch, receipt client.Receipt) 
 	}
 }
 
-// breach records a breach of the contract.
+// breach records a breach of the API's contract.
 func (p *chaosPartner) breach(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,7 +204,7 @@ func (p *chaosPartner) actAtRandom(ctx context.Context) error {
 	}
 }
 
-// resubmit submits a batch again. The answer must be the same receipt.
+// resubmit submits a batch again. The answer must be the first receipt, marked as replayed.
 func (p *chaosPartner) resubmit(ctx context.Context, b *sentBatch) error {
 	var again client.Receipt
 	err := retryUnavailable(ctx, func() (err error) {
@@ -213,7 +223,7 @@ func (p *chaosPartner) resubmit(ctx context.Context, b *sentBatch) error {
 	return nil
 }
 
-// contradict submits a different batch under the same reference. It must be refused.
+// contradict submits a different batch under the reference of b. The service must refuse it.
 func (p *chaosPartner) contradict(ctx context.Context, b *sentBatch) error {
 	other := b.Batch
 	other.Rows = append([]client.Row(nil), other.Rows...)
@@ -232,6 +242,7 @@ func (p *chaosPartner) contradict(ctx context.Context, b *sentBatch) error {
 	return nil
 }
 
+// cancel cancels a batch and checks the answer.
 func (p *chaosPartner) cancel(ctx context.Context, b *sentBatch) error {
 	b.cancelled = true
 	err := retryUnavailable(ctx, func() error {
@@ -248,6 +259,7 @@ func (p *chaosPartner) cancel(ctx context.Context, b *sentBatch) error {
 	return nil
 }
 
+// read reads a batch and checks the answer.
 func (p *chaosPartner) read(ctx context.Context, b *sentBatch) error {
 	var got client.BatchStatus
 	err := retryUnavailable(ctx, func() (err error) {
@@ -262,7 +274,7 @@ func (p *chaosPartner) read(ctx context.Context, b *sentBatch) error {
 	return nil
 }
 
-// awaitOldest waits for the oldest batches while too many are open.
+// awaitOldest waits until the oldest batches settle, so that at most outstandingBatches stay open.
 func (p *chaosPartner) awaitOldest(ctx context.Context) error {
 	for p.settled < len(p.sent)-outstandingBatches {
 		b := p.sent[p.settled]
@@ -278,6 +290,7 @@ func (p *chaosPartner) awaitOldest(ctx context.Context) error {
 	return nil
 }
 
+// await waits until a batch is settled, and returns its status.
 func (p *chaosPartner) await(ctx context.Context, b *sentBatch) (got client.BatchStatus, err error) {
 	err = retryUnavailable(ctx, func() (err error) {
 		got, err = p.api.AwaitBatch(ctx, p.site, b.BatchReference)
@@ -290,7 +303,7 @@ func (p *chaosPartner) await(ctx context.Context, b *sentBatch) (got client.Batc
 }
 
 // check compares an answer about a batch with the submission, with earlier answers, and with the
-// behaviour of its customers.
+// behaviour of the batch's customers. It records every difference as a breach.
 func (p *chaosPartner) check(b *sentBatch, got client.BatchStatus) {
 	if len(got.Rows) != len(b.Rows) || got.TotalAmount != b.receipt.TotalAmount || got.SettleBy != b.receipt.SettleBy {
 		p.breach("%s was submitted with %d rows and has %d", b.BatchReference, len(b.Rows), len(got.Rows))
@@ -321,8 +334,9 @@ func (p *chaosPartner) check(b *sentBatch, got client.BatchStatus) {
 	}
 }
 
-// plausible reports whether the outcome of a row is possible: that of its customer's behaviour,
-// cancelled after a cancellation, or timed out, since clock steps may cross the deadline.
+// plausible reports whether the outcome of the settled row i is possible. Possible are the outcome
+// of the customer's behaviour, cancelled after a cancellation, and timed out, since clock steps may
+// cross the deadline. An unconfirmed row must have no correction or a possible one.
 func (b *sentBatch) plausible(i int, row client.RowStatus) bool {
 	var customer int
 	if _, err := fmt.Sscan(b.Rows[i].CustomerReference, &customer); err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// faultKind is a kind of fault.
+// faultKind is a kind of fault that a chaos run injects.
 type faultKind string
 
 // The kinds of fault.
@@ -16,35 +16,37 @@ const (
 	killWorker      faultKind = "killWorker"      // kill -9
 	killAPI         faultKind = "killAPI"         // kill -9
 	killRail        faultKind = "killRail"        // kill -9
-	pauseWorker     faultKind = "pauseWorker"     // SIGSTOP, then SIGCONT within its leases
+	pauseWorker     faultKind = "pauseWorker"     // SIGSTOP, then SIGCONT before its leases expire
 	pauseWorkerLong faultKind = "pauseWorkerLong" // SIGCONT only after its leases have expired
 	pauseAPI        faultKind = "pauseAPI"
 	pauseRail       faultKind = "pauseRail"
 	flushRedis      faultKind = "flushRedis"      // FLUSHALL
 	restartRedis    faultKind = "restartRedis"    // kill -9; it restarts without data
-	restartPostgres faultKind = "restartPostgres" // an immediate shutdown; it restarts with crash recovery
+	restartPostgres faultKind = "restartPostgres" // immediate shutdown, then crash recovery
 	cutWire         faultKind = "cutWire"         // connections close, new ones are refused
 	tearWire        faultKind = "tearWire"        // connections close within a message
 	hangWire        faultKind = "hangWire"        // connections are accepted and carry nothing
 	slowWire        faultKind = "slowWire"        // every message is late
-	// freezeWire: all connections carry nothing for longer than all deadlines, and then resume.
+	// freezeWire: all connections carry nothing for longer than all time-outs, and then resume.
 	freezeWire      faultKind = "freezeWire"
 	freezeOpen      faultKind = "freezeOpen"      // like freezeWire, but new connections work
 	loseAnswers     faultKind = "loseAnswers"     // the rail debits and does not answer
-	bankUnavailable faultKind = "bankUnavailable" // the rail answers Unavailable, or loses the request
+	bankUnavailable faultKind = "bankUnavailable" // the rail is unavailable, or loses the request
 	// duplicateTasks: tasks in flight, and old ones, are enqueued again under other task ids.
 	duplicateTasks faultKind = "duplicateTasks"
 	dueAgain       faultKind = "dueAgain"  // tasks in flight are made due again
 	stepClock      faultKind = "stepClock" // the service's clock jumps forward
 )
 
-// fault is one scheduled fault.
+// fault is one scheduled fault. Number counts from 1. At is the time since the start of the run.
+// For is the duration of the fault; both are nanoseconds in JSON. Target names a process, a wire
+// or a server. faultSpecs explains Amount.
 type fault struct {
 	Number int           `json:"number"`
-	At     time.Duration `json:"at"` // since the start of the run
+	At     time.Duration `json:"at"`
 	Kind   faultKind     `json:"kind"`
 	Target string        `json:"target"`
-	For    time.Duration `json:"for,omitzero"` // duration
+	For    time.Duration `json:"for,omitzero"`
 	Amount int64         `json:"amount,omitzero"`
 }
 
@@ -59,7 +61,8 @@ func (f fault) String() string {
 	return text
 }
 
-// wireNames lists the wires with faults. "workers/…" are those of all workers at once.
+// wireNames lists the wires that faults disturb: TCP proxies on the way from one process to
+// another. A name that begins with "workers/" stands for the wires of all workers at once.
 var wireNames = []string{
 	"worker-1/postgres", "worker-2/postgres", "worker-3/postgres", "workers/postgres",
 	"worker-1/redis", "worker-2/redis", "worker-3/redis", "workers/redis",
@@ -67,12 +70,13 @@ var wireNames = []string{
 	"api/postgres", "api/redis", "rail/postgres", "partners/api",
 }
 
-// serverWires lists the wires to Postgres and Redis.
+// serverWires lists the names of the wires to Postgres and Redis.
 var serverWires = slices.DeleteFunc(slices.Clone(wireNames), func(name string) bool {
 	return !strings.HasSuffix(name, "/postgres") && !strings.HasSuffix(name, "/redis")
 })
 
-// faultSpec specifies the faults of a kind. Durations and amounts are drawn between their bounds.
+// faultSpec specifies the faults of a kind. A fault's target is drawn from targets, its duration
+// and its amount between their bounds.
 type faultSpec struct {
 	kind                 faultKind
 	targets              []string
@@ -86,8 +90,9 @@ var (
 	onlyRail    = []string{"rail"}
 )
 
-// faultSpecs lists all kinds. The unit of an amount depends on the kind: bytes, milliseconds, per
-// cent or tasks.
+// faultSpecs lists all kinds. The unit of an amount depends on the kind. tearWire: the bytes after
+// which connections close. slowWire: the delay in ms. loseAnswers and bankUnavailable: per cent of
+// the calls. duplicateTasks and dueAgain: tasks. stepClock: ms.
 var faultSpecs = []faultSpec{
 	{kind: killWorker, targets: workerNames, minFor: 0, maxFor: 3 * time.Second},
 	{kind: killAPI, targets: onlyAPI, minFor: 0, maxFor: 2 * time.Second},
@@ -116,8 +121,8 @@ var faultSpecs = []faultSpec{
 	{kind: stepClock, targets: []string{"clock"}, minAmount: 1000, maxAmount: 30 * 60_000},
 }
 
-// Clock steps, in milliseconds. Some are large: they cross the end of the time for attempts, or the
-// deadline of batches.
+// Large clock steps, in milliseconds. closingStep crosses the end of the time in which a batch may
+// debit. deadlineStep crosses the deadline of a batch.
 const (
 	closingStep  = int64(23*time.Hour+45*time.Minute) / int64(time.Millisecond)
 	deadlineStep = int64(24*time.Hour+time.Minute) / int64(time.Millisecond)
@@ -127,8 +132,9 @@ const (
 	maxTotalStep = int64(80*24*time.Hour) / int64(time.Millisecond)
 )
 
-// chaosSchedule draws n faults from a seed, one in each interval. The kinds come in shuffled
-// rounds, so that their numbers differ by at most one. The same arguments return the same schedule.
+// chaosSchedule draws n faults from a seed, one in each interval, of the named kinds or of all. The
+// kinds come in shuffled rounds, so that their numbers differ by at most one. The same arguments
+// return the same schedule.
 func chaosSchedule(seed uint64, kinds []string, n int, interval time.Duration) ([]fault, error) {
 	specs, err := chosenSpecs(kinds)
 	if err != nil {
@@ -155,6 +161,7 @@ func chaosSchedule(seed uint64, kinds []string, n int, interval time.Duration) (
 	return faults, nil
 }
 
+// chosenSpecs returns the specs of the named kinds; all specs without names.
 func chosenSpecs(kinds []string) ([]faultSpec, error) {
 	if len(kinds) == 0 {
 		return faultSpecs, nil
@@ -179,6 +186,7 @@ func faultKindNames() []string {
 	return names
 }
 
+// draw draws a fault of the kind, without its number and time.
 func (s faultSpec) draw(random *rand.Rand) fault {
 	f := fault{
 		Kind: s.kind, Target: s.targets[random.IntN(len(s.targets))],
@@ -190,7 +198,8 @@ func (s faultSpec) draw(random *rand.Rand) fault {
 	return f
 }
 
-// between draws a duration from shortest to longest.
+// between draws a duration from shortest to longest, exclusive. It returns shortest if longest is
+// not greater.
 func between(random *rand.Rand, shortest, longest time.Duration) time.Duration {
 	if longest <= shortest {
 		return shortest
@@ -198,7 +207,8 @@ func between(random *rand.Rand, shortest, longest time.Duration) time.Duration {
 	return shortest + time.Duration(random.Int64N(int64(longest-shortest)))
 }
 
-// clockStep returns the small step or, at random, a large one. The step is at most limit.
+// clockStep returns the small step or, at random, a large one. The step is at most limit. All are
+// in milliseconds.
 func clockStep(random *rand.Rand, small, limit int64) int64 {
 	large := []int64{closingStep, deadlineStep}[random.IntN(2)]
 	if random.IntN(largeStepOdds) == 0 && large <= limit {

@@ -8,10 +8,10 @@ import (
 	"partnerbilling/models"
 )
 
-// feeder keeps a backlog at its level: it submits as many rows as were settled.
+// feeder keeps the number of open rows constant: it submits as many rows as are settled.
 type feeder struct {
 	stop context.CancelFunc
-	done chan error
+	done chan error // receives the feeder's error when it ends
 }
 
 // feedInterval is the time between two submissions.
@@ -26,7 +26,8 @@ func (p *partners) topUp(ctx context.Context, sites []models.Site, level int) er
 	return p.submitTo(ctx, sites, max(0, level-open))
 }
 
-// feed keeps the backlog at the level until end is called. No other goroutine may submit meanwhile.
+// feed submits rows until level rows are open, and starts a feeder, which keeps that number until
+// its end is called. No other goroutine may submit through p meanwhile.
 func (p *partners) feed(ctx context.Context, level int) (*feeder, error) {
 	if err := p.topUp(ctx, p.sites, level); err != nil {
 		return nil, err
@@ -54,8 +55,9 @@ func (f *feeder) end() error {
 	return <-f.done
 }
 
-// drainAt adds the rate at which a worker on a rail without latency settles rows, while a feeder
-// keeps the backlog at the level. It warms up for a fifth of the measured time.
+// drainAt measures how many rows per second a worker settles, and adds the rate to the series. The
+// rail has no latency. A feeder keeps level rows open. A warm-up takes a fifth of the measured
+// time.
 func (p *partners) drainAt(ctx context.Context, level int, measured time.Duration, to *series) error {
 	load, err := p.feed(ctx, level)
 	if err != nil {
@@ -73,7 +75,7 @@ func (p *partners) drainAt(ctx context.Context, level int, measured time.Duratio
 	return errors.Join(err, load.end(), w.end())
 }
 
-// drainRest lets a worker settle all rows that are left.
+// drainRest starts a worker on a rail without latency, and waits until it has settled all rows.
 func (p *partners) drainRest(ctx context.Context) error {
 	w, err := p.startWorker(ctx, debitWorker(instantRail{}))
 	if err != nil {

@@ -15,21 +15,21 @@ import (
 	"partnerbilling/models"
 )
 
-// gateway is a payment gateway in memory. It records every debit with its time, and serves the HTTP
-// contract to workers that are processes of their own.
+// gateway is a payment gateway in memory: a rail on which every first debit under a key succeeds.
+// It records the debits with their times. Over HTTP, it serves workers in processes of their own.
 type gateway struct {
 	rail.Unlimited
-	latency time.Duration
+	latency time.Duration // of each call of Debit
 	url     string
 	http    *http.Server
-	served  chan error
+	served  chan error // receives the error of http when it ends
 
 	mu       sync.Mutex
 	debited  map[string]gatewayDebit // by key
 	list     []rail.ListedDebit      // in the order of their times
-	lookedUp map[string]bool         // keys without a debit that were looked up or cancelled; true if cancelled
-	last     time.Time               // of the last debit
-	gap      time.Duration           // longest time without a debit since resetGap
+	lookedUp map[string]bool         // keys looked up without a debit; true if cancelled
+	last     time.Time               // of the last debit, also of one that was refused
+	gap      time.Duration           // longest time between two debits since resetGap
 }
 
 // gatewayDebit is the first debit under a key.
@@ -38,9 +38,10 @@ type gatewayDebit struct {
 	at   time.Time
 }
 
+// gatewayKey is the key with which workers sign their calls of the gateway.
 var gatewayKey = rail.SigningKey{ID: "loadgen", Secret: []byte("loadgen")}
 
-// startGateway starts a gateway, which serves until close.
+// startGateway starts a gateway whose debits take the latency. It serves until close.
 func (b *bench) startGateway(ctx context.Context, latency time.Duration) (*gateway, error) {
 	g := &gateway{
 		latency: latency, debited: map[string]gatewayDebit{}, lookedUp: map[string]bool{}, served: make(chan error, 1),
@@ -59,6 +60,7 @@ func (b *bench) startGateway(ctx context.Context, latency time.Duration) (*gatew
 	return g, nil
 }
 
+// close stops the gateway and ends its connections.
 func (g *gateway) close() error {
 	err := g.http.Close()
 	if served := <-g.served; !errors.Is(served, http.ErrServerClosed) {
@@ -67,14 +69,15 @@ func (g *gateway) close() error {
 	return err
 }
 
-// variables returns the environment variables of a process that uses the gateway.
+// variables returns the environment variables that make a process of svc use the gateway.
 func (g *gateway) variables() []string {
 	return []string{
 		"SVC_RAIL=http", "SVC_RAIL_URL=" + g.url, fmt.Sprintf("SVC_RAIL_KEY=%s:%s", gatewayKey.ID, gatewayKey.Secret),
 	}
 }
 
-// Debit implements rail.Rail.
+// Debit implements rail.Rail. It records the debits at once, and reports them after the latency. If
+// ctx ends before that, it reports no status, although the debits are recorded.
 func (g *gateway) Debit(ctx context.Context, debits []rail.Debit, report func(int, rail.Result)) {
 	answers := make([]rail.Result, len(debits))
 	for i, d := range debits {
@@ -97,8 +100,8 @@ func (g *gateway) Debit(ctx context.Context, debits []rail.Debit, report func(in
 	}
 }
 
-// record records a debit, unless its key holds one or is cancelled. It returns the particulars that
-// the key holds.
+// record records a debit, unless its key has one already or is cancelled. It returns the
+// particulars of the first debit under the key.
 func (g *gateway) record(d rail.Debit, now time.Time) (held rail.Particulars, cancelled bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -157,7 +160,8 @@ func (g *gateway) List(_ context.Context, q rail.ListQuery) (rail.ListPage, erro
 	return page, nil
 }
 
-// resolve returns the status of a key. If cancel is set, it first cancels a key without a debit.
+// resolve returns the status of a key. If cancel is set and the key has no debit, resolve cancels
+// the key first.
 func (g *gateway) resolve(key string, cancel bool) rail.Result {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -193,7 +197,7 @@ func (g *gateway) count() int {
 	return len(g.debited)
 }
 
-// resetGap starts the measurement of longestGap.
+// resetGap begins the measurement that longestGap returns.
 func (g *gateway) resetGap(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -8,33 +8,34 @@ import (
 	"partnerbilling/deploy/kubernetes"
 )
 
-// hpa is a HorizontalPodAutoscaler that KEDA feeds: it decides as those of Kubernetes 1.34 and KEDA
-// 2.18 do, on external metrics with AverageValue targets. The caller changes the replicas.
+// hpa simulates a HorizontalPodAutoscaler that KEDA feeds with external metrics. It decides as
+// Kubernetes 1.34 and KEDA 2.18 do for AverageValue targets. The caller starts and stops the
+// replicas.
 type hpa struct {
 	kubernetes.Scaling
 	replicas int // current
 
 	failures        map[string]int // failed readings in a row, by trigger
-	recommendations []replicasAt   // before any bound
-	added, removed  []replicasAt   // changes, as positive numbers
+	recommendations []replicasAt   // numbers proposed so far, before any bound
+	added, removed  []replicasAt   // changes of the number so far, as positive numbers
 }
 
-// replicasAt is a number of replicas at a time.
+// replicasAt is a number of replicas, recorded at a time.
 type replicasAt struct {
 	at time.Time
 	n  int
 }
 
-// reading is the answer to a trigger's query. ok is false if it has no value.
+// reading is the answer to a trigger's query. ok is false if the query has no value.
 type reading struct {
 	value float64
 	ok    bool
 }
 
-// hpaTolerance is the deviation from the target within which the replicas stay as they are.
+// hpaTolerance is the relative deviation from the target within which the replicas stay unchanged.
 const hpaTolerance = 0.1
 
-// newHPA returns an autoscaler of a workload that has its smallest number of replicas.
+// newHPA returns an autoscaler whose workload has the minimum number of replicas.
 func newHPA(s kubernetes.Scaling, now time.Time) *hpa {
 	return &hpa{
 		Scaling: s, replicas: s.MinReplicas, failures: map[string]int{},
@@ -42,8 +43,8 @@ func newHPA(s kubernetes.Scaling, now time.Time) *hpa {
 	}
 }
 
-// poll decides by the readings of all triggers, in their order. It returns the new number of
-// replicas.
+// poll decides by the readings, one for each trigger in the order of Triggers. It returns the new
+// number of replicas.
 func (h *hpa) poll(now time.Time, readings []reading) int {
 	proposed, ok := h.propose(readings)
 	if !ok {
@@ -95,8 +96,9 @@ func (h *hpa) value(t kubernetes.Trigger, r reading) (float64, bool) {
 	return t.Threshold * float64(h.Fallback.Replicas), true
 }
 
-// stabilize bounds a recommendation by those of the stabilisation windows: the replicas grow to the
-// smallest one of the upward window, and shrink to the largest one of the downward window.
+// stabilize bounds the proposed number by the earlier ones within the stabilisation windows. The
+// replicas grow at most to the smallest number of the upward window. They shrink at most to the
+// largest number of the downward window.
 func (h *hpa) stabilize(now time.Time, proposed int) int {
 	least, most := proposed, proposed
 	for _, r := range h.recommendations {
@@ -111,7 +113,7 @@ func (h *hpa) stabilize(now time.Time, proposed int) int {
 	return min(max(h.replicas, least), most)
 }
 
-// limit bounds the desired replicas by the policies and by the range of the workload.
+// limit bounds the desired number of replicas by the policies, and by MinReplicas and MaxReplicas.
 func (h *hpa) limit(now time.Time, desired int) int {
 	switch {
 	case desired > h.replicas:
@@ -142,9 +144,10 @@ func (h *hpa) downLimit(now time.Time) int {
 	})
 }
 
-// allowed returns the number of replicas that the rules allow in a direction, 1 or -1. apply
-// applies a policy to the replicas at the beginning of its period. Of several policies, the one
-// with the largest change counts, or with SelectPolicy Min the one with the smallest.
+// allowed returns the number of replicas that the rules allow in a direction: 1 is upward, -1
+// downward. apply applies a policy to the number of replicas at the beginning of the policy's
+// period. Of several policies, the one with the largest change counts. With SelectPolicy Min, it is
+// the one with the smallest change.
 func (h *hpa) allowed(
 	now time.Time, rules kubernetes.Rules, direction int, apply func(float64, kubernetes.Policy) float64,
 ) int {
@@ -162,7 +165,7 @@ func (h *hpa) allowed(
 	return h.replicas + direction*slices.Max(changes)
 }
 
-// changed returns the sum of the changes after a time.
+// changed returns the sum of the changes after the time since.
 func changed(changes []replicasAt, since time.Time) (n int) {
 	for _, c := range changes {
 		if c.at.After(since) {

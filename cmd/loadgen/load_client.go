@@ -17,22 +17,22 @@ import (
 	"partnerbilling/api/client"
 )
 
-// call is a prepared request with its expected status.
+// call is a prepared request with its expected status. It can be made many times.
 type call struct {
 	url           string
-	authorization string // the header; "" for none
-	body          string // of a POST; "" makes it a GET
-	contentType   string // default JSON
-	key           string // Idempotency-Key; "" for none
-	prefer        string // Prefer; "" for none
-	want          int    // status; default 201
+	authorization string // header Authorization; "" for none
+	body          string // of a POST; "" makes the call a GET
+	contentType   string // of the body; "" for application/json
+	key           string // header Idempotency-Key; "" for none
+	prefer        string // header Prefer; "" for none
+	want          int    // expected status; 0 for 201
 }
 
 // bearer returns the Authorization header of a token.
 func bearer(token string) string { return "Bearer " + token }
 
-// loadClient makes calls over kept connections with little CPU time, since it shares the CPUs with
-// the measured service.
+// loadClient makes calls over kept-alive connections. It uses little CPU time, since it shares the
+// CPUs with the measured service.
 type loadClient struct {
 	http   *fasthttp.Client
 	counts *callCounts // nil if the calls are not measured
@@ -44,8 +44,8 @@ type callCounts struct {
 	refused atomic.Int64 // answered with 503
 }
 
-// maxRefused is the target for the ratio of refused calls: a run with more measures the limits of
-// the machine.
+// maxRefused is the maximum ratio of refused calls. If more are refused, the run measures the
+// limits of the machine instead of the service.
 const maxRefused = 0.001
 
 // ratio returns the ratio of refused calls. It reports false if no call was measured.
@@ -60,6 +60,8 @@ var errRefused = errors.New("refused with 503")
 // openConns is the maximum number of concurrent calls in an open loop.
 const openConns = 4096
 
+// newLoadClient returns a client with up to conns connections to each host. It never repeats a
+// request, and times out after a minute.
 func newLoadClient(conns int) *loadClient {
 	return &loadClient{http: &fasthttp.Client{
 		MaxConnsPerHost: conns, ReadTimeout: time.Minute, WriteTimeout: time.Minute,
@@ -67,17 +69,17 @@ func newLoadClient(conns int) *loadClient {
 	}}
 }
 
-// measuringClient returns a client whose calls and refused calls are part of the scenario's
-// results: a machine that is too slow for the load makes the service refuse some.
+// measuringClient returns a client whose calls count for the scenario's ratio of refused calls.
+// That ratio shows whether the machine was too slow for the load.
 func (b *bench) measuringClient(conns int) *loadClient {
 	c := newLoadClient(conns)
 	c.counts = b.calls
 	return c
 }
 
-// dialAhead opens connections before they are needed, as clients that have run for a while do. The
-// server has accepted all of them once it answers on a later one. The server closes those that are
-// never used.
+// dialAhead opens connections before they are needed, as if the client had run for a while. The
+// server accepts connections in their order: once it answers on a later one, it has accepted all of
+// these. The server closes connections that are never used.
 func (c *loadClient) dialAhead(ctx context.Context, address string, conns int) error {
 	ready := make(chan net.Conn, conns)
 	for range conns {
@@ -98,7 +100,8 @@ func (c *loadClient) dialAhead(ctx context.Context, address string, conns int) e
 	return nil
 }
 
-// check returns an error unless the status is the expected one: errRefused for 503.
+// check returns an error unless the status is the expected one. For an unexpected 503, the error is
+// errRefused.
 func (c *call) check(status int, body []byte) error {
 	switch status {
 	case cmp.Or(c.want, http.StatusCreated):
@@ -109,7 +112,8 @@ func (c *call) check(status int, body []byte) error {
 	return fmt.Errorf("%s: %d: %s", c.url, status, body)
 }
 
-// do makes a call. It returns an error unless the answer has the expected status.
+// do makes a call and counts it if the calls are measured. It returns an error unless the answer
+// has the expected status.
 func (c *loadClient) do(call *call) error {
 	err := c.send(call, call.check)
 	if c.counts != nil {
@@ -121,7 +125,8 @@ func (c *loadClient) do(call *call) error {
 	return err
 }
 
-// send makes a call and passes the answer to read. The body is valid until read returns.
+// send makes a call, and passes the status and body of the answer to read. The body is valid until
+// read returns.
 func (c *loadClient) send(call *call, read func(status int, body []byte) error) error {
 	request, response := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(request)
@@ -148,7 +153,7 @@ func (c *loadClient) send(call *call, read func(status int, body []byte) error) 
 	return read(response.StatusCode(), response.Body())
 }
 
-// retryRefused calls do once a second until the service no longer refuses the call.
+// retryRefused calls do once a second until its error is not errRefused, and returns that error.
 func retryRefused(ctx context.Context, do func() error) error {
 	return await(ctx, time.Second, func() (bool, error) {
 		err := do()
@@ -159,8 +164,8 @@ func retryRefused(ctx context.Context, do func() error) error {
 	})
 }
 
-// timings collects the latencies of successful calls, and errors. Its method add is safe for
-// concurrent use; the others must follow the last add.
+// timings collects the latencies of successful calls, and the first errors of failed ones. Its
+// method add is safe for concurrent use. The other methods must not be called before the last add.
 type timings struct {
 	mu        sync.Mutex
 	latencies []time.Duration
@@ -168,6 +173,7 @@ type timings struct {
 	refused   error // the first refused call
 }
 
+// add adds a call that was due at the time and has ended now, with the error.
 func (l *timings) add(due time.Time, err error) {
 	took := time.Since(due)
 	l.mu.Lock()
@@ -182,7 +188,8 @@ func (l *timings) add(due time.Time, err error) {
 	}
 }
 
-// failure returns the first error. A refused call counts as an error only if no call succeeded.
+// failure returns the first error. A refused call counts as an error only if no call succeeded at
+// all.
 func (l *timings) failure() error {
 	if len(l.latencies) == 0 {
 		return cmp.Or(l.err, l.refused)
@@ -190,13 +197,14 @@ func (l *timings) failure() error {
 	return l.err
 }
 
+// sorted returns the latencies in ascending order.
 func (l *timings) sorted() []time.Duration {
 	slices.Sort(l.latencies)
 	return l.latencies
 }
 
-// closedLoop has each worker make one call after another for the duration. It returns the sorted
-// latencies and the total time.
+// closedLoop makes calls for the duration, in a number of workers. Each worker makes its next call
+// when the last one is answered. closedLoop returns the sorted latencies and the total time.
 func (c *loadClient) closedLoop(
 	ctx context.Context, workers int, duration time.Duration, call *call,
 ) ([]time.Duration, time.Duration, error) {
@@ -218,8 +226,8 @@ func (c *loadClient) closedLoop(
 	return l.sorted(), took, l.failure()
 }
 
-// openLoop makes calls at a rate, whether or not earlier calls were answered. It returns the sorted
-// latencies, from the time when each call was due.
+// openLoop makes calls at a rate per second, whether or not earlier calls are answered. It returns
+// the sorted latencies, each from the time when the call was due.
 func (c *loadClient) openLoop(
 	ctx context.Context, rate float64, duration time.Duration, call *call,
 ) ([]time.Duration, error) {

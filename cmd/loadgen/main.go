@@ -1,5 +1,5 @@
-// Command loadgen drives the service and measures it, mostly on private servers of its own. Run
-// `loadgen help`.
+// Command loadgen drives the service and measures it, mostly on private servers of its own. Each
+// scenario is a subcommand; `loadgen help` lists them.
 package main
 
 import (
@@ -29,9 +29,10 @@ func main() {
 	}
 }
 
-// run runs the command with the arguments, and writes its output to out.
+// run runs loadgen with the arguments, and writes its output to out.
 func run(ctx context.Context, args []string, out io.Writer) error {
-	queue.LogRedis(slog.New(slog.DiscardHandler)) // servers start, and some scenarios break Redis on purpose
+	// Errors of Redis are expected: servers are starting, and some scenarios break it on purpose.
+	queue.LogRedis(slog.New(slog.DiscardHandler))
 	root := &cobra.Command{
 		Use: "loadgen", Short: "Drive the service and measure it, mostly on private servers",
 		SilenceUsage: true, SilenceErrors: true,
@@ -56,7 +57,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return root.ExecuteContext(ctx)
 }
 
-// sandbox is the content of the sandbox.json of svc dev.
+// sandbox is the part of the file sandbox.json that loadgen needs. `svc dev` writes the file for
+// its running service.
 type sandbox struct {
 	BaseURL       string `json:"baseUrl"`
 	Organisations []struct {
@@ -68,6 +70,7 @@ type sandbox struct {
 	} `json:"organisations"`
 }
 
+// readSandbox reads the sandbox.json at the path.
 func readSandbox(path string) (sandbox, error) {
 	var s sandbox
 	content, err := os.ReadFile(path)
@@ -80,8 +83,8 @@ func readSandbox(path string) (sandbox, error) {
 	return s, nil
 }
 
-// startProfile writes a CPU profile to the file until stop is called. It does nothing without a
-// file name.
+// startProfile writes a CPU profile of this process to the file until stop is called. It does
+// nothing if path is empty.
 func startProfile(path string) (stop func(), err error) {
 	if path == "" {
 		return func() {}, nil

@@ -11,19 +11,19 @@ import (
 	"partnerbilling/models"
 )
 
-// partners is a bench for scenarios on debits. It has organisations with one Site each, whose
-// customers all pay.
+// partners is a bench for scenarios that debit. It has organisations with one Site each, and their
+// customers, who all pay.
 type partners struct {
 	bench
 	sites     []models.Site
-	submitted int // number of batches so far, for their references
+	submitted int // number of batches so far; it makes their references unique
 }
 
 // partnerCustomers is the number of customers of each Site, with the references 0, 1, …. The rows
-// of a batch use them in rotation.
+// of a batch debit them in rotation.
 const partnerCustomers = 100
 
-// organisation creates an organisation with Sites.
+// organisation creates an organisation with a number of Sites, and returns the Sites.
 func (b *bench) organisation(ctx context.Context, sites int) ([]models.Site, error) {
 	organisation, err := b.store.CreateOrganisation(ctx, "organisation")
 	if err != nil {
@@ -38,8 +38,8 @@ func (b *bench) organisation(ctx context.Context, sites int) ([]models.Site, err
 	return made, nil
 }
 
-// addPartners creates n partners with customers. It analyses the tables, as autovacuum does in a
-// running service.
+// addPartners creates n organisations, each with a Site and its customers. It analyses the tables,
+// as autovacuum does in a running service.
 func (p *partners) addPartners(ctx context.Context, n int) error {
 	p.sites = make([]models.Site, n)
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -87,10 +87,11 @@ func signUp(
 	return err
 }
 
-// submitConcurrency is the number of concurrent submissions of a backlog.
+// submitConcurrency is the number of batches that a backlog's submission stores at the same time.
 const submitConcurrency = 4
 
-// submit stores rows in batches of 1000, for the Sites in rotation, without notifying a dispatcher.
+// submit stores rows in batches of the maximum size, for the Sites in rotation. It does not notify
+// a dispatcher.
 func (p *partners) submit(ctx context.Context, rows int) error { return p.submitTo(ctx, p.sites, rows) }
 
 // submitTo is submit for some of the Sites.
@@ -109,13 +110,14 @@ func (p *partners) submitTo(ctx context.Context, sites []models.Site, rows int) 
 	return group.Wait()
 }
 
-// newBatch returns a batch with a new reference.
+// newBatch returns a batch with a number of rows and a new reference.
 func (p *partners) newBatch(site models.Site, rows int) models.NewBatch {
 	p.submitted++
 	return batchOf(site, fmt.Sprint(p.submitted), rows)
 }
 
-// batchOf returns a batch with rows for the Site's customers in rotation.
+// batchOf returns a batch. Its rows debit 100 minor units each, from the Site's customers in
+// rotation.
 func batchOf(site models.Site, reference string, rows int) models.NewBatch {
 	batch := models.NewBatch{
 		SiteID: site.ID, OrganisationID: site.OrganisationID, Reference: reference,
@@ -152,9 +154,9 @@ func (b *bench) counts(ctx context.Context) (rows, settled int, err error) {
 	return rows, settled, err
 }
 
-// settledRate measures the rate of settled rows after a warm-up. If no row settles in the measured
-// time, it goes on for as long again. A backlog that ends before is an error, since the rate would
-// be too low.
+// settledRate measures, after a warm-up, how many rows settle per second. It measures for the given
+// time. If no row settles in that time, it continues for the same time again. It returns an error
+// if the backlog is settled before the end, since the rate would be too low.
 func (b *bench) settledRate(ctx context.Context, warmUp, measured time.Duration) (float64, error) {
 	if err := wait(ctx, warmUp); err != nil {
 		return 0, err

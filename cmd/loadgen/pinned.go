@@ -9,24 +9,26 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// pinned is a bench with an API, for scenarios whose load must not slow down together with the
-// service: the generator has a CPU of its own.
+// pinned is a bench with an API, and with a CPU that is reserved for this process, the load
+// generator. The load thus does not slow down when the service is busy.
 type pinned struct {
 	bench
-	pin bool
+	pin bool // the flag --pin-cpus
 
-	cpus    []int // of this process, if pinned
+	cpus    []int // all CPUs of this process before it was pinned; nil if it is not
 	api     *process
-	address string // of the API
+	address string // host and port of the API
 }
 
+// addPinFlag adds the flag that decides whether to pin.
 func (p *pinned) addPinFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&p.pin, "pin-cpus", true,
 		"reserve a CPU for the generator, and all others for the service and its databases (Linux)")
 }
 
-// startPinned starts the API and its servers on all CPUs but the last, and moves this process to
-// the last one. It returns the base URL of the API.
+// startPinned starts the API and its servers on all CPUs but the last, and then moves this process
+// to the last one. It pins nothing without the flag, or if there is only one CPU. env holds further
+// environment variables of the API. startPinned returns the base URL of the API.
 func (p *pinned) startPinned(ctx context.Context, env ...string) (base string, err error) {
 	cpus, err := ownCPUs()
 	if err != nil {
@@ -51,8 +53,8 @@ func (p *pinned) startPinned(ctx context.Context, env ...string) (base string, e
 	return base, nil
 }
 
-// newCaller creates an organisation with a Site. It returns a client of it, and a call that creates
-// a payment intent.
+// newCaller creates an organisation with a Site. It returns a client of the Site, and a call that
+// creates a payment intent of 1250 minor units.
 func (b *bench) newCaller(ctx context.Context, base string) (*batchClient, *call, error) {
 	sites, err := b.organisation(ctx, 1)
 	if err != nil {
@@ -68,6 +70,7 @@ func (b *bench) newCaller(ctx context.Context, base string) (*batchClient, *call
 	}, nil
 }
 
+// close stops the API and the servers, and gives this process all its CPUs back.
 func (p *pinned) close() error {
 	err := errors.Join(terminateAll(p.api), p.bench.close())
 	if p.cpus != nil {

@@ -18,18 +18,18 @@ import (
 	"partnerbilling/deploy/local"
 )
 
-// process is a started program.
+// process is a program that loadgen has started, mostly svc.
 type process struct {
 	name   string
 	cmd    *exec.Cmd
 	stderr transcript
-	done   chan struct{} // closed when it has ended
-	err    error         // of its end; set before done is closed
-	peak   float64       // peak memory before its end, see peakMemory
+	done   chan struct{} // closed when the program has ended
+	err    error         // how it ended: nil for exit code 0; set before done is closed
+	peak   float64       // peak memory right before terminate, in MB; see peakMemory
 }
 
 // startSvc starts svc on the bench's servers, without rate limits. env holds further environment
-// variables.
+// variables, and args the command of svc. The reader reads the standard output.
 func (b *bench) startSvc(env []string, args ...string) (*process, *bufio.Reader, error) {
 	binary, err := b.binary()
 	if err != nil {
@@ -44,7 +44,7 @@ func (b *bench) startSvc(env []string, args ...string) (*process, *bufio.Reader,
 }
 
 // launch starts a program with the environment variables, and returns a reader of its standard
-// output.
+// output. The process is called name and the first argument, of which there must be one.
 func launch(name, binary string, env []string, args ...string) (*process, *bufio.Reader, error) {
 	cmd := exec.Command(binary, args...) //nolint:noctx // the scenario ends it
 	p := &process{name: name + " " + args[0], cmd: cmd, done: make(chan struct{})}
@@ -65,7 +65,7 @@ func launch(name, binary string, env []string, args ...string) (*process, *bufio
 	return p, bufio.NewReader(out), nil
 }
 
-// binary returns the path of svc.
+// binary returns the path of svc: the flag's, or the file beside this program.
 func (b *bench) binary() (string, error) {
 	if b.svc != "" {
 		return b.svc, nil
@@ -87,8 +87,9 @@ func (b *bench) startAPI(env ...string) (*process, string, error) {
 	return listening(b.startSvc(append(env, "SVC_LISTEN=127.0.0.1:0"), "api"))
 }
 
-// listening waits for the first line of the output, whose last word is the listening address or its
-// URL. It returns the base URL of the address.
+// listening waits for the first line of a process's output. The last word of that line is the
+// address on which the process listens, or its URL. listening returns the base URL. It takes the
+// results of startSvc, including the error.
 func listening(p *process, out *bufio.Reader, err error) (*process, string, error) {
 	if err != nil {
 		return nil, "", err
@@ -114,7 +115,7 @@ func (b *bench) startWorkers(n int, env ...string) ([]*process, error) {
 	return workers, nil
 }
 
-// terminateAll terminates the processes concurrently. It skips nil and those that have ended.
+// terminateAll terminates the processes concurrently. It skips nil, and processes that have ended.
 func terminateAll(processes ...*process) error {
 	errs := make([]error, len(processes))
 	var group sync.WaitGroup
@@ -127,7 +128,8 @@ func terminateAll(processes ...*process) error {
 	return errors.Join(errs...)
 }
 
-// terminate asks the process to end gracefully, and waits for it.
+// terminate asks the process to end gracefully, and waits up to a minute for its end. It returns an
+// error if the process does not end in time, or fails.
 func (p *process) terminate() error {
 	p.peak = max(p.peak, p.peakMemory())
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
@@ -137,7 +139,8 @@ func (p *process) terminate() error {
 		return errors.Join(fmt.Errorf("%s does not end", p.name), p.kill(), p.stderrTail())
 	}
 	status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if p.err == nil || status.Signaled() && status.Signal() == syscall.SIGTERM { // it ended before it handled signals
+	// SIGTERM itself ends a process that does not handle signals yet.
+	if p.err == nil || status.Signaled() && status.Signal() == syscall.SIGTERM {
 		return nil
 	}
 	return errors.Join(fmt.Errorf("%s: %w", p.name, p.err), p.stderrTail())
@@ -163,8 +166,8 @@ func (p *process) stderrTail() error {
 	return errors.New(string(text[max(0, len(text)-maxSize):]))
 }
 
-// admin runs a command of `svc admin` with the environment variables, and returns its output if it
-// fails.
+// admin runs a command of `svc admin` with the environment variables. If the command fails, admin
+// returns the lines of its output and the error; otherwise nil.
 func admin(ctx context.Context, svc string, env []string, command string) []string {
 	cmd := exec.CommandContext(ctx, svc, "admin", command)
 	cmd.Env = local.Environ(env...)
@@ -188,7 +191,7 @@ func checkRunning(processes ...*process) error {
 }
 
 // peakMemory returns the peak resident memory of the process in MB (10^6 bytes), from /proc. After
-// terminate it returns the peak from right before. It returns 0 on systems without /proc.
+// terminate, it returns the peak right before. On systems without /proc, it returns 0.
 func (p *process) peakMemory() float64 {
 	status, err := os.ReadFile(procFile(p.cmd.Process.Pid, "status"))
 	if err != nil {
@@ -223,8 +226,8 @@ func cpuTime(pid int) time.Duration {
 	return time.Duration(cpuTicks(pid, 2)) * time.Second / ticksPerSecond
 }
 
-// treeCPUTime returns the CPU time of a process and its children, including those that have ended.
-// For Postgres this is the whole server.
+// treeCPUTime returns the CPU time of a process and its children, including children that have
+// ended. For the main process of Postgres, this is the time of the whole server.
 func treeCPUTime(pid int) time.Duration {
 	ticks := cpuTicks(pid, 4)
 	threads, _ := filepath.Glob(procFile(pid, "task/*/children"))
@@ -238,11 +241,11 @@ func treeCPUTime(pid int) time.Duration {
 	return time.Duration(ticks) * time.Second / ticksPerSecond
 }
 
-// ticksPerSecond is the number of ticks, the unit of CPU times in /proc, in a second.
+// ticksPerSecond is the number of ticks in a second. A tick is the unit of CPU times in /proc.
 const ticksPerSecond = 100
 
-// cpuTicks returns the sum of the first n of these times of a process, in ticks: its user and
-// system time, and those of its children that have ended.
+// cpuTicks returns CPU time of a process, in ticks. For an n of 2, it is the user and system time
+// of the process. For an n of 4, it includes both times of the children that have ended.
 func cpuTicks(pid, n int) (ticks int64) {
 	stat, err := os.ReadFile(procFile(pid, "stat"))
 	if err != nil {
@@ -250,7 +253,7 @@ func cpuTicks(pid, n int) (ticks int64) {
 	}
 	_, rest, _ := strings.Cut(string(stat), ") ") // after the name, which may contain spaces
 	fields := strings.Fields(rest)
-	const utime = 11
+	const utime = 11 // index of the user time, the first of four consecutive times
 	if len(fields) < utime+n {
 		return 0
 	}

@@ -10,15 +10,15 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// promQuery is an aggregation of all samples of a metric that match: the part of PromQL that
-// triggers use.
+// promQuery is a query of PromQL in the form that the triggers of the autoscaling use. Its result
+// is the sum or the maximum of all samples of a metric whose labels match.
 type promQuery struct {
-	sum      bool // else the maximum
+	sum      bool // false: the maximum
 	metric   string
-	matchers map[string]*regexp.Regexp // by label, anchored
+	matchers map[string]*regexp.Regexp // by label; a pattern matches the whole value
 }
 
-// sample is a value of a scrape.
+// sample is one value of a metric, read from the text of a scrape.
 type sample struct {
 	metric string
 	labels map[string]string
@@ -30,7 +30,8 @@ var (
 	promMatcher     = regexp.MustCompile(`^(\w+)(=~?)"([^"\\]*)"$`)
 )
 
-// parsePromQuery parses "max(metric{label="value", label=~"expression"})", and the same with sum.
+// parsePromQuery parses a query such as max(metric{label="value", label=~"expression"}), or the
+// same with sum. A value in quotes must not contain a comma.
 func parsePromQuery(text string) (q promQuery, err error) {
 	parts := promAggregation.FindStringSubmatch(text)
 	if parts == nil {
@@ -55,7 +56,7 @@ func parsePromQuery(text string) (q promQuery, err error) {
 	return q, nil
 }
 
-// inSeconds reports whether the metric is a time in seconds, by its name.
+// inSeconds reports whether the metric is a time in seconds, judging by its name.
 func (q promQuery) inSeconds() bool { return strings.HasSuffix(q.metric, "_seconds") }
 
 // eval evaluates the query. It returns false if no sample matches.
@@ -81,7 +82,7 @@ func (q promQuery) matches(s sample) bool {
 	return true
 }
 
-// readSamples returns the gauges and counters of a scrape's text.
+// readSamples returns the gauges and counters in the text of a scrape, in no particular order.
 func readSamples(text io.Reader) (all []sample, err error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(text)

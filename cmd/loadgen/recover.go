@@ -26,12 +26,12 @@ func recoverCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// recovery measures three `svc worker` that debit over HTTP, when a worker or the data of Redis is
-// lost.
+// recovery measures how soon three processes of `svc worker` continue their work after a fault: a
+// worker is killed or terminated, or Redis loses its data. The workers debit over HTTP.
 type recovery struct {
 	partners
-	backlog, rate   int
-	latency, warmUp time.Duration
+	backlog, rate   int           // open rows; rows submitted per second for terminate
+	latency, warmUp time.Duration // of the rail; time under load before a fault
 
 	gateway *gateway
 	workers []*process
@@ -74,6 +74,7 @@ func (r *recovery) run(ctx context.Context) error {
 	})
 }
 
+// start starts the servers, the gateway and the workers.
 func (r *recovery) start(ctx context.Context) error {
 	if err := r.open(ctx); err != nil {
 		return err
@@ -97,7 +98,7 @@ func (r *recovery) close() error {
 	return errors.Join(err, r.bench.close())
 }
 
-// workerLogs returns the ends of the workers' logs as an error.
+// workerLogs returns the last part of each worker's log, as an error.
 func (r *recovery) workerLogs() error {
 	var errs []error
 	for _, w := range r.workers {
@@ -106,7 +107,8 @@ func (r *recovery) workerLogs() error {
 	return errors.Join(errs...)
 }
 
-// underLoad calls do while the fleet has a backlog, and then waits until it is settled.
+// underLoad calls do while the workers have a constant backlog, and then waits until all rows are
+// settled.
 func (r *recovery) underLoad(ctx context.Context, do func() error) error {
 	load, err := r.feed(ctx, r.backlog)
 	if err != nil {
@@ -119,7 +121,7 @@ func (r *recovery) underLoad(ctx context.Context, do func() error) error {
 	return errors.Join(err, load.end(), r.awaitSettled(ctx))
 }
 
-// awaitDebits waits until the fleet debits, and then for the warm-up.
+// awaitDebits waits until the workers debit, and then for the warm-up time.
 func (r *recovery) awaitDebits(ctx context.Context) error {
 	before := r.gateway.count()
 	err := await(ctx, 20*time.Millisecond, func() (bool, error) {
@@ -131,7 +133,7 @@ func (r *recovery) awaitDebits(ctx context.Context) error {
 	return wait(ctx, r.warmUp)
 }
 
-// recordInFlight records the tasks in flight.
+// recordInFlight records the tasks that are in flight, in the table was_in_flight.
 func (r *recovery) recordInFlight(ctx context.Context) error {
 	if err := r.exec(ctx, "DROP TABLE IF EXISTS was_in_flight"); err != nil {
 		return err
@@ -140,7 +142,7 @@ func (r *recovery) recordInFlight(ctx context.Context) error {
 }
 
 // awaitRecorded waits until no recorded task meets the SQL condition. In the condition, f is the
-// record and o the task.
+// row of was_in_flight, and o the task's row of the outbox. Finished tasks have none.
 func (r *recovery) awaitRecorded(ctx context.Context, condition string) error {
 	query := "SELECT NOT EXISTS (SELECT FROM was_in_flight f JOIN outbox o ON o.id = f.id AND " + condition + ")"
 	return await(ctx, 10*time.Millisecond, func() (gone bool, err error) {
@@ -149,9 +151,9 @@ func (r *recovery) awaitRecorded(ctx context.Context, condition string) error {
 	})
 }
 
-// kill kills a worker and waits until all tasks that were in flight are finished. Those of the
-// killed worker are among them, whether it had claimed, enqueued or fetched them. Then a new worker
-// replaces it.
+// kill kills a worker, and waits until all tasks that were in flight are finished. These include
+// all tasks of the killed worker, whether it had claimed, enqueued or fetched them. The time until
+// then is added to the series. Then a new worker replaces the killed one.
 func (r *recovery) kill(ctx context.Context, to *series) error {
 	victim := r.workers[0]
 	r.workers = r.workers[1:]
@@ -159,7 +161,8 @@ func (r *recovery) kill(ctx context.Context, to *series) error {
 	if err := victim.kill(); err != nil {
 		return err
 	}
-	if err := wait(ctx, 100*time.Millisecond); err != nil { // its statements in Postgres end meanwhile
+	// Meanwhile the last statements of the killed worker end in Postgres.
+	if err := wait(ctx, 100*time.Millisecond); err != nil {
 		return err
 	}
 	if err := r.recordInFlight(ctx); err != nil {
@@ -179,8 +182,8 @@ func (r *recovery) replace() error {
 	return err
 }
 
-// flush flushes Redis. It measures the time until all tasks that were in flight are dispatched
-// again, and the longest time without a debit.
+// flush deletes all data of Redis. It measures the time until all tasks that were in flight are
+// dispatched again or finished, and the longest time without a debit.
 func (r *recovery) flush(ctx context.Context, redispatched, gap *series) error {
 	began := time.Now()
 	if err := r.redis.FlushAll(ctx).Err(); err != nil {
@@ -201,8 +204,8 @@ func (r *recovery) flush(ctx context.Context, redispatched, gap *series) error {
 	return nil
 }
 
-// terminate terminates a worker while rows are submitted at a rate that the fleet can serve. It
-// measures the slowest first attempt of a row.
+// terminate terminates a worker while rows are submitted at a rate that the workers can serve. It
+// measures the longest time from the submission of a row to its first debit.
 func (r *recovery) terminate(ctx context.Context, to *series) error {
 	const rows = 100
 	before := r.submitted
@@ -232,8 +235,8 @@ func (r *recovery) terminate(ctx context.Context, to *series) error {
 	return errors.Join(err, r.replace())
 }
 
-// slowestAttempt returns the longest time from the submission of a row to its first debit. It skips
-// the first skip batches.
+// slowestAttempt returns the longest time from the submission of a row to its first debit. It
+// leaves out the rows of the first skip batches.
 func (r *recovery) slowestAttempt(ctx context.Context, skip int) (slowest time.Duration, err error) {
 	rows, err := r.store.DB().QueryContext(ctx, `
 SELECT b.site_id, b.batch_reference, b.generation, b.submitted_at, r.row_reference

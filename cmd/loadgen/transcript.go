@@ -6,20 +6,21 @@ import (
 	"sync"
 )
 
-// transcript keeps the end of the output of a process, and the lines that report a bug. It is safe
-// for concurrent use.
+// transcript keeps the end of the output of a process, and the first lines that report a bug. It is
+// safe for concurrent use.
 type transcript struct {
 	mu    sync.Mutex
 	tail  []byte
-	fatal []string // lines with one of fatalMarkers
+	fatal []string // the first 10 lines with one of fatalMarkers
 }
 
+// transcriptSize is the number of bytes that a transcript keeps at least of a longer output.
 const transcriptSize = 1 << 20
 
 // fatalMarkers are texts that no process may print under any fault.
 var fatalMarkers = []string{"panic:", "fatal error:", "DATA RACE", "concurrent map"}
 
-// Write implements io.Writer.
+// Write implements io.Writer. It misses a marker that is split between two calls.
 func (t *transcript) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -37,6 +38,7 @@ func (t *transcript) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// read returns the end of the output, and the lines that report a bug.
 func (t *transcript) read() (tail []byte, fatal []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

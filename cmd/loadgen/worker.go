@@ -11,27 +11,27 @@ import (
 	"partnerbilling/queue"
 )
 
-// worker runs the parts of svc worker in this process.
+// worker runs the parts of `svc worker` inside this process, so that a scenario can choose them.
 type worker struct {
 	dispatcher *queue.Dispatcher
 	server     *queue.Server
 	webhooks   *jobs.DeliverWebhook
-	store      *models.Store // closed by end; may be nil
+	store      *models.Store // of the worker alone, closed by end; nil if it uses the bench's
 	stop       context.CancelFunc
-	dispatched chan error
+	dispatched chan error // receives the dispatcher's error when it ends
 }
 
 // workerConfig configures a worker.
 type workerConfig struct {
-	store       *models.Store // of the worker alone; nil for the store of the bench
-	queues      []models.Queue
-	recurring   []models.TaskKind
+	store       *models.Store     // of the worker alone; nil for the store of the bench
+	queues      []models.Queue    // that it works on
+	recurring   []models.TaskKind // that its dispatcher creates, at the intervals of svc worker
 	rail        rail.Rail
-	concurrency int // maximum of debits in flight
+	concurrency int // maximum number of debits in flight
 }
 
-// debitWorker returns the configuration of a worker for debits that is never limited by its call
-// permits.
+// debitWorker returns the configuration of a worker for debits. Its maximum of debits in flight is
+// so high that it never limits the worker.
 func debitWorker(r rail.Rail) workerConfig {
 	return workerConfig{
 		queues: []models.Queue{models.QueueDebits}, rail: r, concurrency: referenceConcurrency * models.ChunkRows,
