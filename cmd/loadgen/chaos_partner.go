@@ -65,8 +65,7 @@ const chaosCustomers = 200
 // chaosBehaviour returns the behaviour of the customer with the number, and the outcome of the
 // customer's debits.
 func chaosBehaviour(customer int) (models.Behaviour, string) {
-	// Each entry is a customer and its index into behaviours. All others have behaviours[0]: they
-	// pay.
+	// Customers that are not in the map have index 0: they pay.
 	behaviour := map[int]int{7: 3, 27: 4, 47: 5, 67: 6, 87: 7, 107: 8, 127: 9, 147: 9, 167: 9}
 	b := behaviours[behaviour[customer]]
 	return models.Behaviour(b.behaviour), b.outcome

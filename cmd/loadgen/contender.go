@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// contender is a call to a handler whose throughput a scenario compares with others.
+// contender is one of the HTTP handlers whose throughput a scenario compares.
 type contender struct {
-	process *process
+	process *process // the server of the handler
 	call    *call
 	rate    *series // calls/s
-	cost    *series // CPU time of the process per call
+	cost    *series // CPU time of the process per call, in µs
 }
 
+// newContender returns a contender without results. name is the name of its rate in the report.
 func newContender(name string, process *process, call *call) *contender {
 	return &contender{
 		process, call, &series{Name: name, Unit: "calls/s"},
@@ -20,8 +21,9 @@ func newContender(name string, process *process, call *call) *contender {
 	}
 }
 
-// measureThroughput measures how many calls a second the handler answers, and the CPU time that
-// each takes, after a warm-up of a tenth of the time.
+// measureThroughput measures how many calls per second the handler answers to a number of
+// concurrent workers, and how much CPU time its process uses per call. A warm-up of a tenth of the
+// measured time comes first.
 func (b *bench) measureThroughput(ctx context.Context, part *contender, workers int, measured time.Duration) error {
 	if err := b.checkpoint(ctx); err != nil {
 		return err
@@ -38,7 +40,8 @@ func (b *bench) measureThroughput(ctx context.Context, part *contender, workers 
 	return err
 }
 
-// measureLatency measures the latency of calls at a steady rate, from the time when each is due.
+// measureLatency measures the latency of calls at a rate per second, from the time when each is
+// due, and adds its percentiles to the distribution.
 func (b *bench) measureLatency(
 	ctx context.Context, rate float64, measured time.Duration, call *call, to *distribution,
 ) error {
@@ -50,9 +53,10 @@ func (b *bench) measureLatency(
 	return err
 }
 
-// distribution holds percentiles of latencies in ms, with a value for each run.
+// distribution holds percentiles of latencies in ms. Each series has one value for each run.
 type distribution struct{ p50, p90, p99, p999, max *series }
 
+// newDistribution returns a distribution without values. name begins the names of its series.
 func newDistribution(name string) *distribution {
 	of := func(quantile string) *series { return &series{Name: name + ", " + quantile, Unit: "ms"} }
 	return &distribution{of("p50"), of("p90"), of("p99"), of("p99.9"), of("max")}
@@ -67,7 +71,8 @@ func (s *distribution) add(latencies []time.Duration) {
 
 func (s *distribution) series() []*series { return []*series{s.p50, s.p90, s.p99, s.p999, s.max} }
 
-// quantile returns a quantile of sorted durations, in milliseconds; 0 without any.
+// quantile returns the quantile q, from 0 to 1, of sorted durations. The result is in milliseconds,
+// and 0 without durations.
 func quantile(sorted []time.Duration, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0

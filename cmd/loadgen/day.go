@@ -40,19 +40,21 @@ func dayCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// day is a partner's billing day: invitations, sign-ups, and a batch with its outcomes.
+// day is a partner's billing day, run over HTTP against a running `svc dev`: invitations, sign-ups,
+// and a batch with its outcomes. Every answer is checked.
 type day struct {
 	out     io.Writer
 	api     *client.Client
 	site    string
-	invited int
+	invited int // number of customers to invite
 
-	name      string // unique prefix of references
-	batch     client.Batch
-	customers []string
+	name      string       // of the run; it makes references unique
+	batch     client.Batch // the first batch, with a row for each customer
+	customers []string     // references of the invited customers
 }
 
-// behaviours lists the behaviours of customers, in rotation, each with the outcome of its debits.
+// behaviours lists the behaviours of the sandbox's customers, each with the outcome of its debits.
+// The customers of a day have them in rotation.
 var behaviours = []struct{ behaviour, outcome string }{
 	{"pays", "succeeded"}, {"pays", "succeeded"}, {"pays", "succeeded"}, {"insufficientFunds", "insufficientFunds"},
 	{"accountUnavailable", "accountUnavailable"}, {"limitExceeded", "limitExceeded"},
@@ -63,6 +65,7 @@ var behaviours = []struct{ behaviour, outcome string }{
 // signedUp returns the number of invited customers that sign up.
 func (d *day) signedUp() int { return d.invited * 9 / 10 }
 
+// run runs the steps of the day, and prints how long each took.
 func (d *day) run(ctx context.Context) error {
 	began := time.Now()
 	d.name = began.UTC().Format("2006-01-02 15:04:05.000")
@@ -91,7 +94,7 @@ func (d *day) run(ctx context.Context) error {
 // concurrency is the number of concurrent requests of a partner.
 const concurrency = 8
 
-// each calls do for every customer, concurrently.
+// each calls do for every customer with its index and reference, concurrently.
 func (d *day) each(
 	ctx context.Context, customers []string, do func(ctx context.Context, i int, reference string) error,
 ) error {
@@ -127,6 +130,7 @@ func (d *day) signUp(ctx context.Context) error {
 	})
 }
 
+// walk reads the list of customers, and checks its order and their states.
 func (d *day) walk(ctx context.Context) error {
 	first, err := d.api.Customer(ctx, d.site, d.customers[0])
 	if err != nil {
@@ -162,6 +166,7 @@ func (d *day) walk(ctx context.Context) error {
 	return nil
 }
 
+// submit submits the batch and checks the receipt.
 func (d *day) submit(ctx context.Context) error {
 	d.batch.BatchReference = d.name + " #1"
 	total := int64(0)
@@ -182,6 +187,8 @@ func (d *day) submit(ctx context.Context) error {
 	return nil
 }
 
+// resubmit submits the batch again, and then a different one under its reference. The service must
+// replay the receipt, and refuse the different batch.
 func (d *day) resubmit(ctx context.Context) error {
 	again, err := d.api.SubmitBatch(ctx, d.site, d.batch)
 	if err != nil || !again.Replayed {
@@ -198,6 +205,7 @@ func (d *day) resubmit(ctx context.Context) error {
 	return nil
 }
 
+// settle waits until the batch is settled, and checks the outcome of every row.
 func (d *day) settle(ctx context.Context) error {
 	batch, err := d.api.AwaitBatch(ctx, d.site, d.batch.BatchReference)
 	if err != nil {
@@ -223,6 +231,7 @@ func (d *day) settle(ctx context.Context) error {
 	return nil
 }
 
+// cancel submits a second batch and cancels it. All rows must settle.
 func (d *day) cancel(ctx context.Context) error {
 	batch := client.Batch{BatchReference: d.name + " #2", Rows: d.batch.Rows}
 	if _, err := d.api.SubmitBatch(ctx, d.site, batch); err != nil {

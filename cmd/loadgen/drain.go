@@ -25,13 +25,13 @@ func drainCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// drain measures how fast a worker settles a backlog, beside references that do not use the
-// service.
+// drain measures how fast a worker settles a backlog. For comparison, it also measures references
+// that do not use the service: plain Asynq and bare SQL.
 type drain struct {
 	partners
-	rows       int
-	references int
-	only       []string
+	rows       int      // of the backlog of each run
+	references int      // tasks of each run of plain Asynq
+	only       []string // names of the parts to measure; empty for all
 }
 
 // benchSites is the number of Sites over which a backlog is spread. Each belongs to an organisation
@@ -81,14 +81,14 @@ func (d *drain) run(ctx context.Context) error {
 	})
 }
 
-// drainPart is one of the compared parts.
+// drainPart is one of the compared parts. measure returns its rate in the unit of the series.
 type drainPart struct {
 	name    string
 	series  *series
 	measure func(context.Context) (float64, error)
 }
 
-// engine returns the rate at which one worker settles a backlog.
+// engine returns the rate at which one worker settles a backlog on the rail, in rows per second.
 func (d *drain) engine(ctx context.Context, r rail.Rail) (float64, error) {
 	if err := d.submit(ctx, d.rows); err != nil {
 		return 0, err
@@ -113,14 +113,14 @@ func (instantRail) Debit(_ context.Context, debits []rail.Debit, report func(int
 	}
 }
 
-// Lookup implements rail.Rail.
+// Lookup implements rail.Rail. The rail remembers no debit.
 func (instantRail) Lookup(_ context.Context, keys []string, report func(int, rail.Result)) {
 	for i := range keys {
 		report(i, rail.Result{Status: rail.Unknown})
 	}
 }
 
-// Cancel implements rail.Rail.
+// Cancel implements rail.Rail. The rail remembers no debit.
 func (instantRail) Cancel(_ context.Context, keys []string, report func(int, rail.Result)) {
 	for i := range keys {
 		report(i, rail.Result{Status: rail.Unknown})

@@ -12,15 +12,16 @@ import (
 	"partnerbilling/models"
 )
 
-// referenceConcurrency is the default concurrency of a worker.
+// referenceConcurrency is the number of tasks or chunks that a reference works on at the same time.
 const referenceConcurrency = 16
 
-// asynqNoop returns the rate at which Asynq runs tasks that do nothing, in tasks a second.
+// asynqNoop returns the rate at which plain Asynq runs tasks that do nothing, in tasks per second.
 func (b *bench) asynqNoop(ctx context.Context, tasks int) (float64, error) {
 	return b.asynq(ctx, tasks, func(context.Context, int) error { return nil })
 }
 
-// asynqUpdate returns the rate at which Asynq runs tasks that update one row each.
+// asynqUpdate returns the rate at which plain Asynq runs tasks that update one row each, in tasks
+// per second.
 func (b *bench) asynqUpdate(ctx context.Context, tasks int) (float64, error) {
 	if err := b.exec(ctx,
 		"CREATE TABLE IF NOT EXISTS reference_rows (id int PRIMARY KEY, settled_at bigint)"); err != nil {
@@ -37,7 +38,8 @@ func (b *bench) asynqUpdate(ctx context.Context, tasks int) (float64, error) {
 	})
 }
 
-// asynq enqueues the reference tasks and returns the rate at which a server runs them.
+// asynq enqueues tasks, and returns the rate at which a server of Asynq runs them, in tasks per
+// second. Each task calls do with its number, from 0.
 func (b *bench) asynq(ctx context.Context, tasks int, do func(context.Context, int) error) (float64, error) {
 	const queueName = "reference"
 	client := asynq.NewClientFromRedisClient(b.redis)
@@ -85,7 +87,8 @@ func (b *bench) asynq(ctx context.Context, tasks int, do func(context.Context, i
 	return float64(tasks) / took.Seconds(), ctx.Err()
 }
 
-// These statements are the minimum that settles a chunk on these tables.
+// These statements are the minimum that settles a chunk of rows on the tables of the service:
+// bareClaim claims the rows, and the others record their outcomes in one database transaction.
 const (
 	bareClaim = `
 UPDATE batch_rows SET state = 'inProgress', lease_token = $4, lease_until = clock_timestamp() + interval '15 s',
@@ -110,14 +113,14 @@ UPDATE batches SET settled_count = settled_count + $5::int, succeeded_count = su
 WHERE site_id = $1 AND id = $2`
 )
 
-// bareChunk is a chunk of the backlog.
+// bareChunk is a chunk of the backlog: models.ChunkRows consecutive rows of a batch.
 type bareChunk struct {
 	site  models.SiteID
 	batch models.BatchID
-	first int
+	first int // index of the first row
 }
 
-// bareSQL returns the rate at which the bare statements settle rows, in rows a second.
+// bareSQL returns the rate at which the bare statements settle a backlog, in rows per second.
 func (d *drain) bareSQL(ctx context.Context) (float64, error) {
 	if err := d.submit(ctx, d.rows); err != nil {
 		return 0, err
@@ -151,7 +154,7 @@ func (d *drain) bareSQL(ctx context.Context) (float64, error) {
 	return float64(len(chunks)*models.ChunkRows) / took.Seconds(), err
 }
 
-// openChunks returns the chunks of all tasks.
+// openChunks returns the chunks of all tasks in the outbox.
 func (d *drain) openChunks(ctx context.Context) ([]bareChunk, error) {
 	rows, err := d.store.DB().DB.QueryContext(ctx, "SELECT site_id, subject_id, first_row FROM outbox ORDER BY id")
 	if err != nil {

@@ -24,8 +24,9 @@ func endpointCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// endpoint measures the usual case of a partner: all its events go to one endpoint. The other
-// endpoints get events at a steady rate, alone and beside the flood of the single one.
+// endpoint measures how fast a worker delivers a flood of events to a single webhook endpoint, and
+// what the flood costs other endpoints. Those get events at a steady rate, without the flood and
+// beside it.
 type endpoint struct {
 	webhooks
 	rate int // of the other endpoints, in events per second
@@ -79,7 +80,8 @@ func (e *endpoint) insertBacklog(ctx context.Context) error {
 	return group.Wait()
 }
 
-// deliverBacklog adds the rate at which a new worker delivers and records the backlog.
+// deliverBacklog measures the rate at which a new worker delivers the backlog and records the
+// attempts. It adds the rate to the series.
 func (e *endpoint) deliverBacklog(ctx context.Context, to *series) error {
 	if err := errors.Join(e.insertBacklog(ctx), e.checkpoint(ctx)); err != nil {
 		return err
@@ -110,8 +112,9 @@ func (e *endpoint) recorded(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// others measures events of the other endpoints at the steady rate. If flood is not nil, the single
-// endpoint has a backlog that outlasts the measurement, and its rate is added to flood.
+// others measures events of the other endpoints at the steady rate, and adds the percentiles to the
+// series. If flood is not nil, the single endpoint has a backlog meanwhile, whose rate is added to
+// flood. It returns an error if that backlog ends before the measurement.
 func (e *endpoint) others(ctx context.Context, to latencySeries, flood *series) error {
 	if flood != nil {
 		if err := errors.Join(e.insertBacklog(ctx), e.checkpoint(ctx)); err != nil {
@@ -148,8 +151,8 @@ func (e *endpoint) others(ctx context.Context, to latencySeries, flood *series) 
 	return nil
 }
 
-// commitToOthers commits events for the other endpoints in rotation, and measures those after the
-// warm-up.
+// commitToOthers commits events for the other endpoints in rotation. It marks those after the
+// warm-up as measured.
 func (e *endpoint) commitToOthers(ctx context.Context) error {
 	warm := callsIn(e.warmUp, float64(e.rate))
 	all := warm + callsIn(e.measured, float64(e.rate))

@@ -23,19 +23,19 @@ func fairCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// fair measures how soon a small batch settles that comes after a large backlog of another partner.
-// `svc api` and `svc worker` run as processes of their own.
+// fair measures how soon a small batch settles while another partner has a large backlog. `svc api`
+// and `svc worker` run as processes of their own.
 type fair struct {
 	partners
-	backlog, small int
-	latency        time.Duration
+	backlog, small int           // open rows of the other partner; rows of the small batch
+	latency        time.Duration // of the gateway
 
 	gateway     *gateway // nil: the sandbox rail
 	api, worker *process
 }
 
-// maxTrialPause bounds the random time between two trials. It varies so that trials do not run in
-// step with the worker.
+// maxTrialPause bounds the pause before each trial. The pause is random, so that trials do not run
+// in step with the worker.
 const maxTrialPause = 500 * time.Millisecond
 
 func (f *fair) run(ctx context.Context) error {
@@ -91,11 +91,13 @@ func (f *fair) close() error {
 	return errors.Join(err, f.bench.close())
 }
 
+// reportTrials reports the results of all trials, and the memory of the processes.
 func (f *fair) reportTrials(answered, settled, drained *series) error {
 	api := &series{Name: "memory of the API at its peak", Unit: "MB", Values: []float64{f.api.peakMemory()}}
 	worker := &series{Name: "memory of the worker at its peak", Unit: "MB", Values: []float64{f.worker.peakMemory()}}
 	sorted := settled.sorted()
-	slow := -2 * float64(f.latency.Milliseconds()) // until a running call ends, and the batch's own call
+	// A batch may wait for a running call of the rail, and then for its own.
+	slow := -2 * float64(f.latency.Milliseconds())
 	return f.report([]*series{answered, settled, drained, api, worker}, []ratio{
 		{Name: "submission to settled, p95", Value: sorted[(95*len(sorted)+99)/100-1], Target: slow - 500, Unit: "ms"},
 		{Name: "submission to settled, slowest", Value: settled.max(), Target: slow - 2000, Unit: "ms"},
@@ -104,7 +106,7 @@ func (f *fair) reportTrials(answered, settled, drained *series) error {
 	})
 }
 
-// awaitFirst waits until the worker has settled rows.
+// awaitFirst waits until the worker has settled its first rows.
 func (f *fair) awaitFirst(ctx context.Context) error {
 	return await(ctx, 20*time.Millisecond, func() (bool, error) {
 		_, settled, err := f.counts(ctx)
@@ -112,7 +114,8 @@ func (f *fair) awaitFirst(ctx context.Context) error {
 	})
 }
 
-// trial submits a small batch of the second partner, and measures the time until it is settled.
+// trial submits a small batch of the second partner through p. It measures the time until the
+// receipt and until the batch is settled, and how many rows of the other partner settle meanwhile.
 func (f *fair) trial(ctx context.Context, p *batchClient, answered, settled, drained *series) error {
 	if err := f.topUp(ctx, f.sites[:1], f.backlog); err != nil {
 		return err

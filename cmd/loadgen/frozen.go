@@ -29,24 +29,24 @@ func frozenCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// frozen measures one `svc api` and three `svc worker` whose connections to a server freeze: they
-// stay open and carry nothing. Either the open ones freeze, and new ones work, or all freeze until
-// the thaw.
+// frozen measures how soon the service works again after its connections to Postgres or Redis
+// freeze. Frozen connections stay open and carry nothing. Either the open connections freeze and
+// new ones work, or all freeze until a thaw. One `svc api` and three `svc worker` run.
 type frozen struct {
 	recovery
-	thaw, timeout time.Duration
+	thaw, timeout time.Duration // time until the thaw; maximum time of a measurement
 
-	wires    map[string]*wire.Wire // by server
+	wires    map[string]*wire.Wire // TCP proxies to the servers, by server
 	apiProc  *process
-	prober   *client.Client
-	observed *observer
-	probes   int
+	prober   *client.Client // submits probes, without retries
+	observed *observer      // of the prober's answers
+	probes   int            // number of probes so far
 }
 
 // frozenServers lists the servers whose connections freeze.
 var frozenServers = []string{"Postgres", "Redis"}
 
-// frozenSeries holds the results for one server.
+// frozenSeries holds the results for one server, in seconds; newFrozenSeries names them.
 type frozenSeries struct{ gap, inFlight, answer, debitAfterThaw, answerAfterThaw *series }
 
 func newFrozenSeries(server string) frozenSeries {
@@ -64,7 +64,7 @@ func (f frozenSeries) series() []*series {
 	return []*series{f.gap, f.inFlight, f.answer, f.debitAfterThaw, f.answerAfterThaw}
 }
 
-// maxStandstill is the maximum time without dispatch or answers, in seconds.
+// maxStandstill is the target for every result, in seconds.
 const maxStandstill = 30
 
 func (f *frozen) run(ctx context.Context) error {
@@ -101,6 +101,7 @@ func (f *frozen) run(ctx context.Context) error {
 	return f.report(all, bounds)
 }
 
+// start starts the servers, the wires to them, the gateway, the workers and the API.
 func (f *frozen) start(ctx context.Context) error {
 	if err := f.open(ctx); err != nil {
 		return err
@@ -152,7 +153,7 @@ func (f *frozen) close() error {
 	return err
 }
 
-// freeze freezes the connections to a server in both ways, under load.
+// freeze freezes the connections to a server under load: first the open ones, then all.
 func (f *frozen) freeze(ctx context.Context, server string, to frozenSeries) error {
 	if err := f.underLoad(ctx, func() error { return f.freezeOpen(ctx, f.wires[server], to) }); err != nil {
 		return err
@@ -180,8 +181,8 @@ func (f *frozen) freezeOpen(ctx context.Context, w *wire.Wire, to frozenSeries) 
 	return w.End(1)
 }
 
-// freezeAll freezes all connections for longer than their deadlines, and measures the time from the
-// thaw until work continues.
+// freezeAll freezes all connections until the thaw, and measures the time from the thaw until work
+// continues.
 func (f *frozen) freezeAll(ctx context.Context, w *wire.Wire, to frozenSeries) error {
 	if err := w.Begin(1, wire.Fault{Freeze: true}); err != nil {
 		return err
@@ -206,7 +207,8 @@ func (f *frozen) freezeAll(ctx context.Context, w *wire.Wire, to frozenSeries) e
 	return err
 }
 
-// measure calls do, and returns after how many seconds it ends, at most the time-out.
+// measure calls do, and returns how many seconds it takes. If do exceeds the time-out, measure ends
+// it and returns that time without an error.
 func (f *frozen) measure(ctx context.Context, do func(context.Context) error) (float64, error) {
 	bounded, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
@@ -218,8 +220,8 @@ func (f *frozen) measure(ctx context.Context, do func(context.Context) error) (f
 	return time.Since(began).Seconds(), err
 }
 
-// untilAnswered submits a batch of one row until the answer is 202. It returns how many seconds
-// that took, at most the time-out.
+// untilAnswered submits a batch of one row again and again until the answer is 202. It returns how
+// many seconds have passed since began. It gives up after the time-out.
 func (f *frozen) untilAnswered(ctx context.Context, began time.Time) float64 {
 	f.probes++
 	batch := client.Batch{

@@ -14,14 +14,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ha is a run in which the primary PostgreSQL, or a master of Redis, is killed and its standby
-// promoted, again and again.
+// ha is a run of failovers: again and again, the primary PostgreSQL or a master of Redis is killed
+// and its standby promoted. Partners work meanwhile. In the end, everything that exists must be
+// settled as on the gateway.
 type ha struct {
 	out          io.Writer
 	json         bool
-	svc          string
-	settleWithin time.Duration
-	deployment   string // data folder of deploy/ha/up; "" for a pair of the run's own
+	svc          string        // path of the svc binary
+	settleWithin time.Duration // time for everything to settle after the last promotion
+	deployment   string        // data folder of deploy/ha/up; "" for a pair of the run's own
 	haPlan
 
 	random *rand.Rand
@@ -31,17 +32,21 @@ type ha struct {
 	promotions []promotion
 }
 
-// haPlan holds the parameters that determine a run.
+// haPlan holds the parameters that determine a run. Loss is the number of promotions of a lagging
+// standby, which lose acknowledged commits. With Proxy, processes reach the primary through a proxy
+// instead of a URL with both addresses. Redis is the kind of Redis deployment whose masters are
+// killed; if it is empty, the primary PostgreSQL is killed.
 type haPlan struct {
 	Seed       uint64 `json:"seed"`
 	Promotions int    `json:"promotions"`
-	Loss       int    `json:"loss"` // promotions of a lagging standby, which lose acknowledged commits
-	Rows       int    `json:"rows"`
-	Payments   int    `json:"payments"`
-	Proxy      bool   `json:"proxy,omitempty"` // reach the primary through a proxy instead of a URL with both addresses
-	Redis      string `json:"redis,omitempty"` // kill masters of this kind of Redis deployment, not of PostgreSQL
+	Loss       int    `json:"loss"`
+	Rows       int    `json:"rows"`     // rows that all partners submit
+	Payments   int    `json:"payments"` // payment intents that all partners create
+	Proxy      bool   `json:"proxy,omitempty"`
+	Redis      string `json:"redis,omitempty"`
 }
 
+// check returns an error if the parameters are invalid.
 func (p *haPlan) check() error {
 	if p.Promotions < 1 || p.Loss < 0 || p.Loss > p.Promotions {
 		return errors.New("--promotions must be at least 1, and --loss at most as many")
@@ -106,8 +111,8 @@ func (h *ha) execute(ctx context.Context) (haReport, error) {
 	return report, h.audit(ctx, &report)
 }
 
-// runPromotions fails over again and again while the partners submit. It returns when everything is
-// submitted, lost batches and payments again.
+// runPromotions fails over again and again while the partners work. It returns when all promotions
+// are over and everything is submitted. Partners submit lost batches again.
 func (h *ha) runPromotions(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, p := range h.fleet.partners {
@@ -156,7 +161,10 @@ func (h *ha) printf(format string, args ...any) {
 	}
 }
 
-// haReport is the result of a run.
+// haReport is the result of a run. Took is the time until everything was settled, in nanoseconds in
+// JSON. Calm and Outage are the latencies of new payment intents while Redis works, and while a
+// master is dead. Broken describes the breaches of the service's promises. Logs is the directory
+// with the logs of the processes, if there are breaches.
 type haReport struct {
 	haPlan
 	Took           time.Duration  `json:"took"`
@@ -166,13 +174,13 @@ type haReport struct {
 	Outcomes       []outcomeCount `json:"outcomes"`
 	Webhooks       int            `json:"webhooks,omitempty"` // events that arrived
 	Repeated       int            `json:"repeated,omitempty"` // deliveries that repeat an event
-	Calm           percentiles    `json:"calm,omitzero"`      // of new payment intents while Redis works
-	Outage         percentiles    `json:"outage,omitzero"`    // of new payment intents while a master is dead
+	Calm           percentiles    `json:"calm,omitzero"`
+	Outage         percentiles    `json:"outage,omitzero"`
 	Broken         []string       `json:"broken"`
 	Logs           string         `json:"logs,omitempty"`
 }
 
-// spread describes a duration of all promotions.
+// spread returns the minimum, maximum and median of a duration over all promotions, as text.
 func (r *haReport) spread(of func(promotion) time.Duration) string {
 	var all []time.Duration
 	for _, p := range r.PromotionsDone {
@@ -182,6 +190,7 @@ func (r *haReport) spread(of func(promotion) time.Duration) string {
 	return fmt.Sprintf("%s to %s, median %s", all[0], all[len(all)-1], all[len(all)/2])
 }
 
+// print prints the report as text or, with --json, as JSON.
 func (h *ha) print(report haReport) error {
 	if h.json {
 		return json.NewEncoder(h.out).Encode(report)

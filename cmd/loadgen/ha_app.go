@@ -15,31 +15,33 @@ import (
 	"partnerbilling/api/client"
 )
 
-// customerApp is a client of the API for the customer app.
+// customerApp is a client of the API for the app in which customers sign up and pay. It fetches its
+// access tokens itself. It is safe for concurrent use.
 type customerApp struct {
-	base, id, secret string
+	base, id, secret string // base URL of the service; credentials of the app
 	http             *http.Client
 
 	mu      sync.Mutex
 	token   string
-	fetched time.Time
+	fetched time.Time // when the token was fetched
 }
 
-// maxTokenAge is how long the customer app uses a token.
+// maxTokenAge is how long the customer app uses an access token.
 const maxTokenAge = 30 * time.Minute
 
-// pay starts the payment of a payment intent. The error of a refusal wraps a *client.Error.
+// pay starts the payment of the payment intent with the code, by the customer with the agreement.
+// The error of a refusal wraps a *client.Error.
 func (a *customerApp) pay(ctx context.Context, code, agreement string) error {
 	return a.act(ctx, "/customer-app/payment-intents/"+code+"/transactions", agreement)
 }
 
-// signUp completes the sign-up of an invitation's token. The error of a refusal wraps a
-// *client.Error.
+// signUp completes the sign-up of the invitation with the token, by the customer with the
+// agreement. The error of a refusal wraps a *client.Error.
 func (a *customerApp) signUp(ctx context.Context, token, agreement string) error {
 	return a.act(ctx, "/customer-app/signups/"+token+"/completion", agreement)
 }
 
-// act makes a request of the customer with the agreement.
+// act makes a POST request in the name of the customer with the agreement.
 func (a *customerApp) act(ctx context.Context, path, agreement string) error {
 	token, err := a.accessToken(ctx)
 	if err != nil {
@@ -53,7 +55,7 @@ func (a *customerApp) act(ctx context.Context, path, agreement string) error {
 	return err
 }
 
-// accessToken returns a token, and fetches a new one if the last is too old.
+// accessToken returns an access token. It fetches a new one if the last one is too old.
 func (a *customerApp) accessToken(ctx context.Context) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -75,7 +77,8 @@ func (a *customerApp) accessToken(ctx context.Context) (string, error) {
 	return a.token, nil
 }
 
-// post makes a POST request and returns the body of the answer.
+// post makes a POST request and returns the body of the answer. For a status of 400 or more, the
+// error wraps a *client.Error with that status.
 func (a *customerApp) post(ctx context.Context, path, contentType, authorization string, body []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.base+path, bytes.NewReader(body))
 	if err != nil {

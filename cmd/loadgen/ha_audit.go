@@ -8,11 +8,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// haOpenWork counts the work that is not settled.
+// haOpenWork counts the unfinished work of a failover run: batches and rows that are not settled,
+// running payments, and unpaid payment intents. A row that is unconfirmed and not corrected counts
+// as well.
 type haOpenWork struct{ Batches, Rows, Payments, Intents int }
 
+// openWork reads the counts from the database.
 func (f *haFleet) openWork(ctx context.Context) (haOpenWork, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute) // a scan of all rows
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // the statement scans all rows
 	defer cancel()
 	var open haOpenWork
 	err := f.store.DB().NewRaw(`
@@ -31,9 +34,10 @@ const (
 	batchStep = 25 * time.Hour
 )
 
-// settle waits until all work is settled. It waits with the clock as it is, then past the expiry of
-// payment intents and, if work is still open, past the deadline of batches. It returns the work
-// that is open after that as a breach.
+// settle waits until no work is open, in up to three steps of a third of settleWithin each. It
+// first waits for everything but unpaid payment intents. Then it moves the clock past the expiry of
+// payment intents, and waits. If work is still open, it moves the clock past the deadline of
+// batches, and waits once more. Work that is open after that is returned as a breach.
 func (h *ha) settle(ctx context.Context) ([]string, error) {
 	timeout := h.settleWithin / 3
 	open, err := h.awaitOpen(ctx, timeout, func(o haOpenWork) bool {
@@ -61,7 +65,7 @@ func (h *ha) settle(ctx context.Context) ([]string, error) {
 	return append([]string{fmt.Sprintf("open work after all deadlines: %+v", open)}, tasks...), err
 }
 
-// openTasks describes some of the open rows, each with its task.
+// openTasks describes up to 10 of the open rows, each with its task, as lines of text.
 func (f *haFleet) openTasks(ctx context.Context) (lines []string, err error) {
 	err = f.store.DB().NewRaw(`
 SELECT 'row ' || (to_jsonb(r) - 'site_id' - 'trace_id')::text || ', task ' || coalesce(to_jsonb(o)::text, 'none')
@@ -70,7 +74,8 @@ WHERE r.state <> 'settled' OR r.outcome = 'unconfirmed' AND r.corrected_outcome 
 	return lines, err
 }
 
-// awaitOpen waits until the open work meets the condition or the time-out passes, and returns it.
+// awaitOpen waits until done accepts the open work or the time-out passes, and returns the open
+// work.
 func (h *ha) awaitOpen(
 	ctx context.Context, timeout time.Duration, done func(haOpenWork) bool,
 ) (open haOpenWork, err error) {
@@ -88,8 +93,8 @@ func (h *ha) awaitOpen(
 	}
 }
 
-// audit checks the result of the run: by the partners' records, by the gateway's list, and by the
-// service's own audit.
+// audit checks the result of the run by the partners' records, by the gateway's list of debits, and
+// by the service's own audit. It completes the report. On the way it stops the processes.
 func (h *ha) audit(ctx context.Context, report *haReport) error {
 	f := h.fleet
 	broken, err := f.compareBooks(ctx)
@@ -122,7 +127,8 @@ FROM batch_rows GROUP BY 1, 2 ORDER BY 3 DESC`).Scan(ctx, &report.Outcomes)
 }
 
 // compareBooks reads everything through the API once more, and compares it with the gateway's list
-// and the ledger. It returns all breaches.
+// of debits and with the ledger. It returns all breaches, including those that partners have
+// recorded during the run.
 func (f *haFleet) compareBooks(ctx context.Context) (broken []string, err error) {
 	group, groupCtx := errgroup.WithContext(ctx)
 	for _, p := range f.partners {
@@ -145,8 +151,8 @@ func (f *haFleet) compareBooks(ctx context.Context) (broken []string, err error)
 	return append(broken, books.broken.lines()...), nil
 }
 
-// checkPromotions checks the times of the promotions. It also requires lost batches if there were
-// enough losses: without them the run would prove nothing.
+// checkPromotions checks that the service answered soon enough after each promotion. If there were
+// enough promotions with loss, it also requires lost batches. Without any, the run proves nothing.
 func (h *ha) checkPromotions(report *haReport) (broken []string) {
 	limit := maxAnswerDelay
 	if h.Redis != "" {
@@ -162,7 +168,7 @@ func (h *ha) checkPromotions(report *haReport) (broken []string) {
 				i+1, p.Answered))
 		}
 	}
-	const enoughLosses = 5 // at least one of so many loses a batch that was just acknowledged
+	const enoughLosses = 5 // of so many, at least one loses a batch that was just acknowledged
 	if h.Redis == "" && h.Loss >= enoughLosses && report.Partners.Vanished.Batches == 0 {
 		broken = append(broken, fmt.Sprintf(
 			"no batch vanished in %d promotions with loss: the run proves nothing", h.Loss))
@@ -170,5 +176,5 @@ func (h *ha) checkPromotions(report *haReport) (broken []string) {
 	return broken
 }
 
-// audit runs `svc admin audit`, and returns its output if it fails.
+// audit runs `svc admin audit`. If that fails, it returns the lines of the output as breaches.
 func (f *haFleet) audit(ctx context.Context) []string { return admin(ctx, f.svc, f.env, "audit") }

@@ -9,16 +9,18 @@ import (
 	"partnerbilling/models"
 )
 
-// breaches collects breaches of promises by kind. It counts all, and keeps the first of each kind
-// as examples.
+// breaches collects breaches of the service's promises by kind, a text. It counts all, and keeps
+// the first of each kind as examples.
 type breaches struct {
 	kinds    []string // in order of appearance
 	examples map[string][]string
 	counts   map[string]int
 }
 
+// maxExamples is the maximum number of examples of a kind.
 const maxExamples = 10
 
+// add adds a breach of the kind. The format and args describe it.
 func (b *breaches) add(kind, format string, args ...any) {
 	if b.counts == nil {
 		b.examples, b.counts = map[string][]string{}, map[string]int{}
@@ -32,7 +34,7 @@ func (b *breaches) add(kind, format string, args ...any) {
 	}
 }
 
-// lines returns the breaches as lines of text.
+// lines returns each kind with its count, followed by its examples, as lines of text.
 func (b *breaches) lines() (lines []string) {
 	for _, kind := range b.kinds {
 		lines = append(lines, fmt.Sprintf("%d times: %s", b.counts[kind], kind))
@@ -43,29 +45,29 @@ func (b *breaches) lines() (lines []string) {
 	return lines
 }
 
-// railDebit is a successful debit on the gateway's list.
+// railDebit is a successful debit on the gateway's list. Amount is in minor units.
 type railDebit struct {
 	Key         string
 	AgreementID string
 	Amount      int64
 }
 
-// ledgerEntry is an entry of the service's ledger.
+// ledgerEntry is an entry of the service's ledger. Amount is in minor units.
 type ledgerEntry struct {
 	RailKey string
 	Amount  int64
 }
 
-// books holds the gateway's debits by amount, and the ledger by rail key. Each row and each payment
-// has a unique amount.
+// books holds the debits of the gateway and the ledger of the service, to find where they disagree.
+// Each row and each payment of a run has a unique amount, which thus identifies its debits.
 type books struct {
-	debits map[int64][]railDebit
-	ledger map[string]int64
-	known  map[int64]bool // amounts of all rows and payments of partners
+	debits map[int64][]railDebit // by amount
+	ledger map[string]int64      // amounts by rail key
+	known  map[int64]bool        // amounts of all rows and payments of partners
 	broken breaches
 }
 
-// readBooks reads the list of the gateway and the ledger of the service.
+// readBooks reads the debits of the gateway and the ledger of the service.
 func (f *haFleet) readBooks(ctx context.Context) (*books, error) {
 	if _, err := f.railStore.SandboxDebits(ctx, "", 1); err != nil { // decides the undecided debits
 		return nil, err
@@ -92,7 +94,8 @@ func (f *haFleet) readBooks(ctx context.Context) (*books, error) {
 	return b, err
 }
 
-// compare compares the books with each other and with the partners' records.
+// compare compares the books with each other and with the partners' records. It adds all breaches
+// to b.broken.
 func (b *books) compare(partners []*haPartner) {
 	b.checkKeys()
 	b.checkLedger()
@@ -103,7 +106,7 @@ func (b *books) compare(partners []*haPartner) {
 	b.checkUnknown()
 }
 
-// checkKeys finds double debits.
+// checkKeys finds rows and payments that were debited twice, under different keys.
 func (b *books) checkKeys() {
 	for amount, debits := range b.debits {
 		if len(debits) > 1 {
@@ -121,7 +124,8 @@ func (b *books) checkLedger() {
 	}
 }
 
-// checkDebit checks the key of a debit on the gateway, and its ledger entry.
+// checkDebit checks that the debits of an amount on the gateway have the key, and that the ledger
+// has them. subject describes the row or payment.
 func (b *books) checkDebit(subject, key string, amount int64) {
 	for _, d := range b.debits[amount] {
 		if d.Key != key {
@@ -133,7 +137,8 @@ func (b *books) checkDebit(subject, key string, amount int64) {
 	}
 }
 
-// checkBatches compares the rows of a partner's batches, as last read, with the gateway.
+// checkBatches compares the rows of a partner's batches, as last read, with the gateway. It also
+// finds debits of a wrong customer, and those of customers whose link was revoked before.
 func (b *books) checkBatches(p *haPartner) {
 	losses := p.fleet.losses
 	for _, batch := range p.batches {
@@ -168,7 +173,8 @@ func (b *books) checkBatches(p *haPartner) {
 	}
 }
 
-// checkPayments compares a partner's payments, as last read, with the gateway.
+// checkPayments compares a partner's payments, as last read, with the gateway. Debits of lost
+// payment intents are no breach; they are counted.
 func (b *books) checkPayments(p *haPartner) {
 	for _, t := range p.tills {
 		for _, payment := range t.made {
@@ -189,7 +195,7 @@ func (b *books) checkPayments(p *haPartner) {
 	}
 }
 
-// checkUnknown finds debits that belong to no row or payment.
+// checkUnknown finds debits that belong to no row or payment of a partner, nor to a probe.
 func (b *books) checkUnknown() {
 	for amount, debits := range b.debits {
 		if !b.known[amount] && amount < firstProbeAmount {

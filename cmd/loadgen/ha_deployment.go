@@ -11,15 +11,16 @@ import (
 	"time"
 )
 
-// haDeployment is a topology that deploy/ha/up has started, with a fresh database. Its scripts fail
-// it over. Replication is synchronous, so that no promotion loses a commit.
+// haDeployment is a topology of Postgres and Redis servers that deploy/ha/up has started, with a
+// fresh database. Scripts of deploy/ha fail it over. Replication is synchronous, so that no
+// promotion loses a commit.
 type haDeployment struct {
-	scripts  string
-	ownerURL string   // of the primary, past the pooler
-	env      []string // of processes
+	scripts  string   // directory of the scripts
+	ownerURL string   // URL of the primary for the owner of the database, past the pooler
+	env      []string // environment variables by which processes reach the servers
 }
 
-// openDeployment reads the data folder of deploy/ha/up.
+// openDeployment reads the description of a topology from the data folder of deploy/ha/up.
 func openDeployment(dir string) (*haDeployment, error) {
 	read := func(name string) (string, error) {
 		content, err := os.ReadFile(filepath.Join(dir, name))
@@ -43,7 +44,8 @@ func openDeployment(dir string) (*haDeployment, error) {
 // scriptTimeout bounds a script of a deployment.
 const scriptTimeout = 5 * time.Minute
 
-// script runs a script of the deployment and returns how long it took.
+// script runs a script of the deployment and returns how long it took. The error contains its
+// output.
 func (d *haDeployment) script(ctx context.Context, name string, args ...string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, scriptTimeout)
 	defer cancel()
@@ -55,8 +57,9 @@ func (d *haDeployment) script(ctx context.Context, name string, args ...string) 
 	return time.Since(began), err
 }
 
-// failOverDeployment kills the leader of the deployment under load, waits for the next one and for
-// an answer of the service, kills the master of Redis, and waits until every copy is there again.
+// failOverDeployment kills the primary of the deployment under load, and waits for the next one and
+// for a successful answer of the service. Then it kills the master of Redis, and waits for the next
+// one. It returns when all servers are replicated again.
 func (h *ha) failOverDeployment(ctx context.Context) (done promotion, err error) {
 	d := h.fleet.deployed
 	if err := wait(ctx, between(h.random, promotionInterval/5, promotionInterval*4/5)); err != nil {

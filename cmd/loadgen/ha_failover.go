@@ -9,22 +9,32 @@ import (
 	"partnerbilling/api/client"
 )
 
-// promotion is the result of one failover.
+// promotion is the result of one failover, of the primary PostgreSQL or of a master of Redis.
+// Durations are nanoseconds in JSON.
 type promotion struct {
-	Loss     bool          `json:"loss"`
-	Epoch    string        `json:"epoch"`           // of the new primary
-	Promoted time.Duration `json:"promoted"`        // from the kill of the old primary to the readiness of the new one
-	Rebuilt  time.Duration `json:"rebuilt"`         // time to rebuild the old primary as the standby
-	Answered time.Duration `json:"answered"`        // from the readiness to the first successful answer to a write
-	Redis    time.Duration `json:"redis,omitempty"` // from the kill of the master to another one; of a deployment
+	// Loss is whether the standby lagged, so that acknowledged commits were lost.
+	Loss bool `json:"loss"`
+	// Epoch is the epoch of the new primary's database. It is empty for Redis and for a deployment.
+	Epoch string `json:"epoch"`
+	// Promoted is the time from the kill of the old primary until the new one is ready.
+	Promoted time.Duration `json:"promoted"`
+	// Rebuilt is the time in which the killed server becomes the new standby.
+	Rebuilt time.Duration `json:"rebuilt"`
+	// Answered is the time from the readiness of the new primary to the first successful answer to
+	// a write. For Redis, it ends when a batch of the outage is settled.
+	Answered time.Duration `json:"answered"`
+	// Redis is the time from the kill of a deployment's Redis master to the next master. It is 0
+	// without a deployment.
+	Redis time.Duration `json:"redis,omitempty"`
 }
 
 // maxAnswerDelay is the maximum time from the readiness of a new primary to the first successful
-// answer.
+// answer of the service.
 const maxAnswerDelay = 5 * time.Second
 
-// failOver kills the primary under load, promotes the standby, and rebuilds the old primary as the
-// new standby. If loss is set, the standby lags before.
+// failOver kills the primary PostgreSQL under load, promotes the standby, and rebuilds the old
+// primary as the new standby. If loss is set, the standby lags before the kill, so that commits are
+// lost.
 func (h *ha) failOver(ctx context.Context, loss bool) (promotion, error) {
 	if h.fleet.deployed != nil {
 		return h.failOverDeployment(ctx)
@@ -61,11 +71,13 @@ func (h *ha) failOver(ctx context.Context, loss bool) (promotion, error) {
 	return done, h.rebuildStandby(ctx, &done)
 }
 
-// replacePrimary kills the primary, promotes the standby, and waits for the first good answer.
+// replacePrimary kills the primary, promotes the standby, and waits for the first successful answer
+// of the service.
 func (h *ha) replacePrimary(ctx context.Context, done *promotion) (err error) {
 	pair, died := h.fleet.pair, time.Now()
 	pair.KillPrimary()
-	if err := wait(ctx, between(h.random, 0, time.Second)); err != nil { // the time until the failure is detected
+	// Real systems need some time to detect the failure.
+	if err := wait(ctx, between(h.random, 0, time.Second)); err != nil {
 		return err
 	}
 	if err := pair.Promote(ctx); err != nil {
@@ -86,7 +98,7 @@ func (h *ha) replacePrimary(ctx context.Context, done *promotion) (err error) {
 	return err
 }
 
-// rebuildStandby rebuilds the killed primary as the standby of the new one.
+// rebuildStandby rebuilds the killed primary as the standby of the new primary.
 func (h *ha) rebuildStandby(ctx context.Context, done *promotion) error {
 	began := time.Now()
 	if err := h.fleet.pair.Rejoin(ctx); err != nil {
@@ -96,10 +108,10 @@ func (h *ha) rebuildStandby(ctx context.Context, done *promotion) error {
 	return nil
 }
 
-// maxBatchWait bounds awaitBatch: at the end of a run no further batch comes.
+// maxBatchWait bounds the time of awaitBatch, since no further batch comes at the end of a run.
 const maxBatchWait = 10 * time.Second
 
-// awaitBatch waits until the primary has a new batch, at most maxBatchWait.
+// awaitBatch waits until a partner has submitted a new batch, for up to maxBatchWait.
 func (f *haFleet) awaitBatch(ctx context.Context) error {
 	const count = "SELECT count(*) FROM batches"
 	var before int
@@ -118,7 +130,7 @@ func (f *haFleet) awaitBatch(ctx context.Context) error {
 	return nil
 }
 
-// probe tries to create a payment intent until that succeeds.
+// probe tries to create a payment intent until that succeeds, for up to a minute.
 func (f *haFleet) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

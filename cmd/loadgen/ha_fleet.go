@@ -19,20 +19,21 @@ import (
 	"partnerbilling/models"
 )
 
-// haFleet holds a primary with its standby, the gateway with a database of its own that never
-// fails, the processes, and the partners.
+// haFleet is everything that runs while servers fail over: a primary Postgres with its standby,
+// Redis, the gateway with a database of its own that never fails, the processes of svc, and the
+// partners. open starts all of it, and close ends it.
 type haFleet struct {
-	svc    string
+	svc    string // path of the svc binary
 	plan   haPlan
 	losses *lossHistory
 	pace   *haPace
 
 	deployed    *haDeployment // in place of pair and cache; may be nil
 	pair        *local.Pair
-	durable     bool           // the pair writes to the disk, and keeps commits if the machine fails
+	durable     bool           // the pair syncs commits to disk
 	proxy       *wire.Wire     // to the primary; may be nil
 	railServers *local.Servers // database of the rail
-	cache       *local.Servers // nil if the masters of a Redis deployment fail
+	cache       *local.Servers // a Redis that never fails; nil with sentinels or cluster
 	sentinels   *local.SentinelGroup
 	cluster     *local.RedisCluster
 	receiver    *haReceiver   // nil without webhooks
@@ -44,21 +45,22 @@ type haFleet struct {
 	members   map[string]*member
 	running   *errgroup.Group
 	end       context.CancelFunc
-	env       []string
+	env       []string // of all processes but the rail
 	observed  *observer
-	transport http.RoundTripper // of the partners' programs; nil: observed
+	transport http.RoundTripper // of the partners' programs; nil for observed
 
 	partners []*haPartner
-	prober   struct {
+	prober   struct { // a client that finds out when the service works again
 		api     *client.Client
 		site    string
-		batches int
+		batches int // submitted so far
 	}
 }
 
+// haWorkers lists the names of the worker processes.
 var haWorkers = []string{"worker-1", "worker-2"}
 
-// open starts the fleet and waits until the API answers.
+// open starts the fleet and waits until the API is ready.
 func (f *haFleet) open(ctx context.Context) error {
 	f.prepare()
 	f.observed = &observer{next: &http.Transport{MaxIdleConnsPerHost: 64}}
@@ -75,9 +77,11 @@ func (f *haFleet) open(ctx context.Context) error {
 	return nil
 }
 
-// prepare makes the fleet ready to be opened and closed.
+// prepare initialises the fleet, so that close works even if opening fails.
 func (f *haFleet) prepare() { f.members, f.end = map[string]*member{}, func() {} }
 
+// openServers connects to the deployment, or starts the pair and Redis. It also starts the database
+// of the rail, and reserves the ports of the API and the rail.
 func (f *haFleet) openServers(ctx context.Context) error {
 	var err error
 	if f.deployed == nil {
@@ -118,7 +122,8 @@ func (f *haFleet) openPair(ctx context.Context) (err error) {
 	return err
 }
 
-// seed creates the partners: a few organisations, each with a few Sites, their customers and tills.
+// seed creates the organisations, their Sites and customers, and an haPartner with tills for each
+// Site. It divides the planned rows and payments evenly among the partners.
 func (f *haFleet) seed(ctx context.Context) error {
 	app, err := f.newClient(ctx, models.OrganisationID{}, models.CustomerAppScopes)
 	if err != nil {
@@ -163,8 +168,8 @@ func (f *haFleet) seed(ctx context.Context) error {
 	return f.signUpProbe(ctx, f.partners[len(f.partners)-1].site)
 }
 
-// rateLimit returns the rate limits of the API. Runs with webhooks have limits that are never
-// reached, so that Redis counts the requests. Other runs have none.
+// rateLimit returns the value of the API's rate limits. In runs with webhooks, it is a limit that
+// is never reached, so that the API counts requests in Redis. Other runs have no limit.
 func (f *haFleet) rateLimit() string {
 	if f.receiver == nil {
 		return "off"
@@ -172,8 +177,8 @@ func (f *haFleet) rateLimit() string {
 	return "100000"
 }
 
-// newClient creates credentials, and returns the configuration of a client without retries, whose
-// answers are observed.
+// newClient creates an API client of the owner with the scopes. It returns the configuration for a
+// program that makes no retries, and whose answers the observer checks.
 func (f *haFleet) newClient(
 	ctx context.Context, owner models.OrganisationID, scopes []models.Scope,
 ) (client.Config, error) {
@@ -188,7 +193,7 @@ func (f *haFleet) newClient(
 	}, err
 }
 
-// serversEnv returns the variables by which processes reach PostgreSQL and Redis.
+// serversEnv returns the environment variables by which processes reach PostgreSQL and Redis.
 func (f *haFleet) serversEnv() []string {
 	if f.deployed != nil {
 		return f.deployed.env
@@ -211,13 +216,13 @@ func (f *haFleet) baseURL() string { return "http://" + f.apiPort.Address() }
 
 // haCustomer is a customer of a Site.
 type haCustomer struct {
-	reference string // its index in the Site
-	agreement string
+	reference string // the customer's index in the Site, as text
+	agreement string // id of the agreement with the gateway
 	behaviour models.Behaviour
 	revoked   span // of the last acknowledged revocation; zero without one
 }
 
-// signUp creates the customers of a Site, with accounts on the gateway.
+// signUp creates the linked customers of a Site, with accounts on the gateway.
 func (f *haFleet) signUp(ctx context.Context, site models.Site) ([]*haCustomer, error) {
 	customers := make([]*haCustomer, chaosCustomers)
 	group, ctx := errgroup.WithContext(ctx)
@@ -242,6 +247,7 @@ func (f *haFleet) signUp(ctx context.Context, site models.Site) ([]*haCustomer, 
 	return customers, group.Wait()
 }
 
+// startMembers starts all processes: the gateway, the API and the workers.
 func (f *haFleet) startMembers(context.Context) error {
 	ctx := f.startGateway()
 	f.member(ctx, "api", "api", f.apiEnv(f.apiPort.Address()))
@@ -251,13 +257,13 @@ func (f *haFleet) startMembers(context.Context) error {
 	return nil
 }
 
-// apiEnv returns the variables of an API that listens on the address.
+// apiEnv returns the environment variables of an API that listens on the address.
 func (f *haFleet) apiEnv(listen string) []string {
 	return slices.Concat(f.env, []string{"SVC_LISTEN=" + listen, "SVC_PUBLIC_BASE_URL=" + f.baseURL()})
 }
 
-// startGateway prepares the variables of all processes and starts the gateway. It returns the
-// context of the processes, which close ends.
+// startGateway sets the environment variables of all processes, and starts the gateway. It returns
+// the context in which processes run until close.
 func (f *haFleet) startGateway() context.Context {
 	key := rail.SigningKey{ID: "ha", Secret: []byte("not a secret")}
 	f.env = []string{
@@ -278,7 +284,7 @@ func (f *haFleet) startGateway() context.Context {
 	return ctx
 }
 
-// member starts a process that runs a svc command.
+// member starts a process that runs a command of svc, and restarts it whenever it ends.
 func (f *haFleet) member(ctx context.Context, name, command string, env []string) {
 	m := &member{
 		name: name, svc: f.svc, args: []string{command}, output: &transcript{}, done: make(chan struct{}), env: env,
@@ -287,6 +293,7 @@ func (f *haFleet) member(ctx context.Context, name, command string, env []string
 	f.running.Go(func() error { return m.run(ctx) })
 }
 
+// awaitReady waits until the API is ready. On failure, the error contains the log of the API.
 func (f *haFleet) awaitReady(ctx context.Context) error {
 	err := awaitReady(ctx, f.baseURL())
 	if err != nil {
@@ -296,7 +303,7 @@ func (f *haFleet) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// counts returns what the partners have done so far, and what of it was lost.
+// counts returns the sum of all partners' counts so far.
 func (f *haFleet) counts() haCounts {
 	var all haCounts
 	for _, p := range f.partners {

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// haPace spreads the work of the partners evenly over the promotions. It is safe for concurrent
-// use.
+// haPace spreads the work of the partners evenly over the promotions of a failover run. It is safe
+// for concurrent use.
 type haPace struct {
-	promotions int
+	promotions int // number of all promotions
 
 	mu   sync.Mutex
-	done int
-	last time.Time // end of the last promotion
-	end  bool
+	done int       // promotions so far
+	last time.Time // end of the last promotion, or beginning of the run
+	end  bool      // all promotions are over
 }
 
-// promotionInterval is the approximate time between two promotions.
+// promotionInterval is the approximate time between two consecutive promotions.
 const promotionInterval = 5 * time.Second
 
 // promoted records the end of a promotion.
@@ -41,8 +41,8 @@ func (p *haPace) isFinished() bool {
 	return p.end
 }
 
-// due returns how many of all items are due by now. The rate falls with the time since the last
-// promotion, so that some work is left however long the next one takes.
+// due returns how many of all items are due by now. The rate of new items falls with the time since
+// the last promotion. Thus some work is left for the next promotion, however long that takes.
 func (p *haPace) due(all int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

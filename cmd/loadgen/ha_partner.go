@@ -14,33 +14,33 @@ import (
 	"partnerbilling/models"
 )
 
-// haPartner is the program of a partner for one Site. It records all answers with their times.
-// After each promotion with loss it looks for lost changes, and makes them again under the same
-// reference.
+// haPartner is the program of a partner for one Site in a failover run. It records all answers with
+// their times. After each promotion with loss, it looks for lost changes, and makes them again
+// under the same reference.
 //
-// No two rows of a run have the same amount. The gateway's list thus shows the row of each debit,
-// independently of its key.
+// No two rows of a run have the same amount. The amount of a debit on the gateway's list thus shows
+// the debit's row, independently of the rail key.
 type haPartner struct {
-	number    int
+	number    int // of the Site in the run, from 0
 	fleet     *haFleet
 	api       *client.Client
 	site      models.SiteID
 	random    *rand.Rand
-	rows      int // to submit
+	rows      int // number of rows to submit
 	customers []*haCustomer
 	tills     []*till
 
 	batches   []*haBatch
-	made      int // batches
-	submitted int // rows of them
-	windows   int // of loss, reconciled so far
+	made      int // number of batches made so far
+	submitted int // number of their rows
+	windows   int // number of windows of loss that reconcile has handled
 
 	mu     sync.Mutex
 	counts haCounts
 	broken []string
 }
 
-// haBatch is a submitted batch.
+// haBatch is a submitted batch with the partner's records about it.
 type haBatch struct {
 	client.Batch
 	first     time.Time // of the first submission
@@ -52,7 +52,8 @@ type haBatch struct {
 	vanished  bool      // at least once
 }
 
-// haCounts counts the changes of partners, and those that were acknowledged and lost.
+// haCounts counts what partners have submitted and changed. Vanished are the changes of these that
+// were acknowledged and then lost.
 type haCounts struct {
 	Rows          int `json:"rows"`
 	Batches       int `json:"batches"`
@@ -75,6 +76,7 @@ type vanishedCounts struct {
 	Debits        int `json:"debits"`
 }
 
+// add adds the counts of o.
 func (c *haCounts) add(o haCounts) {
 	c.Rows += o.Rows
 	c.Batches += o.Batches
@@ -92,15 +94,15 @@ func (c *haCounts) add(o haCounts) {
 }
 
 const (
-	// rowAmounts is the number of amounts reserved for the rows of each Site.
+	// rowAmounts is the number of amounts that are reserved for the rows of each Site.
 	rowAmounts = 10_000_000
 	// haBatchRows is the maximum number of rows in a batch. Batches are small, so that there are
 	// many acknowledgements.
 	haBatchRows = 100
 )
 
-// run submits batches, and again those that have vanished, until all promotions are over and all
-// rows are submitted.
+// run submits batches at the pace of the promotions, with random calls in between. It submits
+// vanished batches again. It returns when all promotions are over and all rows are submitted.
 func (p *haPartner) run(ctx context.Context) error {
 	for {
 		over := p.fleet.pace.isFinished()
@@ -122,12 +124,12 @@ func (p *haPartner) run(ctx context.Context) error {
 	}
 }
 
-// next returns a new batch of a random size.
+// next returns a new batch with a random number of rows.
 func (p *haPartner) next() *haBatch {
 	return p.newBatch(min(1+p.random.IntN(haBatchRows), p.rows-p.submitted))
 }
 
-// newBatch returns a new batch of n rows. Revoked customers are in it as often as others.
+// newBatch returns a new batch of n rows for random customers, including revoked ones.
 func (p *haPartner) newBatch(n int) *haBatch {
 	p.made++
 	reference := fmt.Sprintf("%d/%d é", p.number, p.made)
@@ -142,6 +144,7 @@ func (p *haPartner) newBatch(n int) *haBatch {
 	return b
 }
 
+// submitNext submits a new batch, and then makes a random call.
 func (p *haPartner) submitNext(ctx context.Context) error {
 	b := p.next()
 	b.first = time.Now()
@@ -153,8 +156,8 @@ func (p *haPartner) submitNext(ctx context.Context) error {
 	return p.actAtRandom(ctx)
 }
 
-// submit submits a batch until it is acknowledged. It repeats the same request after 503 or no
-// answer.
+// submit submits a batch until it is acknowledged. After a 503 or no answer, it repeats the same
+// request.
 func (p *haPartner) submit(ctx context.Context, b *haBatch) error {
 	var receipt client.Receipt
 	var began time.Time
@@ -227,7 +230,8 @@ func (p *haPartner) read(ctx context.Context, b *haBatch) error {
 	return nil
 }
 
-// call repeats a call until it is answered, and returns the time when the last attempt began.
+// call repeats a call until it succeeds or is refused, and returns the time when the last attempt
+// began.
 func (p *haPartner) call(ctx context.Context, do func() error) (began time.Time, err error) {
 	err = retryUnavailable(ctx, func() error {
 		began = time.Now()
@@ -242,6 +246,7 @@ func customerNumber(row client.Row) int {
 	return n
 }
 
+// isMissing reports whether the service answered 404.
 func isMissing(err error) bool {
 	var refused *client.Error
 	return errors.As(err, &refused) && refused.Status == 404
@@ -264,8 +269,9 @@ func (p *haPartner) missing(ctx context.Context, b *haBatch) error {
 	return p.submit(ctx, b)
 }
 
-// check compares an answer about a batch with the submission, and with earlier answers unless those
-// may be lost.
+// check compares an answer about a batch with the submission, and records differences as breaches.
+// It also compares the answer with the previous one, unless a promotion may have lost what that
+// showed. at is the span of the read.
 func (p *haPartner) check(b *haBatch, got client.BatchStatus, at span) {
 	if len(got.Rows) != len(b.Rows) {
 		p.breach("%s was submitted with %d rows and has %d", b.BatchReference, len(b.Rows), len(got.Rows))
@@ -299,7 +305,8 @@ func (p *haPartner) revoke(ctx context.Context, customer *haCustomer) error {
 	return nil
 }
 
-// reconcile reads, after each promotion with loss, everything that was acknowledged in its window.
+// reconcile reads again, after each promotion with loss, everything that was acknowledged within
+// its window. It makes lost changes again.
 func (p *haPartner) reconcile(ctx context.Context) error {
 	for _, window := range p.fleet.losses.ended(p.windows) {
 		p.windows++
@@ -336,7 +343,7 @@ func (p *haPartner) revokeAgain(ctx context.Context, customer *haCustomer) error
 	return p.revoke(ctx, customer)
 }
 
-// audit reads and checks every batch and every revoked customer once more.
+// audit reads and checks every batch once more, and every customer whose revocation cannot be lost.
 func (p *haPartner) audit(ctx context.Context) error {
 	for _, b := range p.batches {
 		if err := p.read(ctx, b); err != nil {
@@ -355,7 +362,7 @@ func (p *haPartner) audit(ctx context.Context) error {
 	return nil
 }
 
-// count changes the counts.
+// count changes the counts under the lock.
 func (p *haPartner) count(change func(*haCounts)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -369,7 +376,7 @@ func (p *haPartner) snapshot() haCounts {
 	return p.counts
 }
 
-// breach records a breach of the contract.
+// breach records a breach of the API's contract.
 func (p *haPartner) breach(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,28 +13,29 @@ import (
 	"partnerbilling/models"
 )
 
-// haReceiver receives and verifies the webhooks of all partners. It counts the deliveries of each
-// event.
+// haReceiver is the server that receives and verifies the webhooks of all partners. It counts the
+// deliveries of each event. It is safe for concurrent use.
 type haReceiver struct {
 	*httptest.Server
 
 	mu       sync.Mutex
-	secrets  []string                  // of all partners
-	keys     map[string]int            // deliveries, by event key
-	statuses map[string]intentStatuses // by payment intent
-	refused  int                       // deliveries that do not verify
+	secrets  []string                  // for the signatures, of all organisations
+	keys     map[string]int            // number of deliveries, by event id
+	statuses map[string]intentStatuses // by id of the payment intent
+	refused  int                       // deliveries with an invalid signature
 }
 
-// intentStatuses are the statuses of a payment intent that webhooks have reported, by event key.
+// intentStatuses holds the statuses of a payment intent that events have reported, by event id.
 type intentStatuses map[string]string
 
+// newHAReceiver starts a receiver.
 func newHAReceiver() *haReceiver {
 	r := &haReceiver{keys: map[string]int{}, statuses: map[string]intentStatuses{}}
 	r.Server = httptest.NewServer(r)
 	return r
 }
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP implements http.Handler. It verifies and records one delivery.
 func (r *haReceiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
@@ -58,7 +59,7 @@ func (r *haReceiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// configure makes the receiver the organisation's endpoint.
+// configure makes the receiver the webhook endpoint of the organisation.
 func (r *haReceiver) configure(ctx context.Context, store *models.Store, owner models.OrganisationID) error {
 	ring, err := keyring()
 	if err != nil {
@@ -74,8 +75,8 @@ func (r *haReceiver) configure(ctx context.Context, store *models.Store, owner m
 	return nil
 }
 
-// check waits until every event is recorded as delivered, and compares the events with those that
-// have arrived.
+// check waits up to a minute until every event is recorded as delivered. It compares the recorded
+// events with those that have arrived, and returns the breaches.
 func (r *haReceiver) check(ctx context.Context, store *models.Store) (broken []string, err error) {
 	var open int
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -113,7 +114,8 @@ func (r *haReceiver) check(ctx context.Context, store *models.Store) (broken []s
 	return broken, nil
 }
 
-// repeated returns the number of events, and of deliveries that repeat an event.
+// repeated returns the number of events that have arrived, and the number of deliveries that repeat
+// an event.
 func (r *haReceiver) repeated() (events, repeated int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,8 +125,8 @@ func (r *haReceiver) repeated() (events, repeated int) {
 	return len(r.keys), repeated
 }
 
-// checkPayment compares the status of a payment intent with its webhooks. It returns "" if they
-// agree.
+// checkPayment compares the status of a payment intent with its events. There must be exactly one,
+// with that status. It returns "" if they agree, otherwise a description.
 func (r *haReceiver) checkPayment(id, status string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"partnerbilling/models"
 )
 
-// The kinds of Redis deployments whose masters a run kills.
+// The kinds of Redis deployments whose masters a failover run can kill.
 const (
 	redisSentinel = "sentinel"
 	redisCluster  = "cluster"
@@ -21,15 +21,16 @@ const (
 const (
 	// haDownAfter is the time without an answer after which a master counts as dead.
 	haDownAfter = time.Second
-	// maxRedisRecovery is the maximum time from a promotion until a batch of the outage is settled.
+	// maxRedisRecovery is the maximum time from a promotion until a batch that was submitted during
+	// the outage is settled.
 	maxRedisRecovery = 10 * time.Second
-	// firstProbeAmount is larger than the amounts of all rows and payments.
+	// firstProbeAmount is larger than the amounts of all other rows and payments, in minor units.
 	firstProbeAmount = 2_000_000_000
 	// probeCustomer is a customer of the last Site, for probes only.
 	probeCustomer = "probe"
 )
 
-// redisGroup is a deployment whose masters a run kills.
+// redisGroup is a Redis deployment with replicas, which fails over by itself.
 type redisGroup interface {
 	URL() string
 	Stop(ctx context.Context) error
@@ -38,7 +39,7 @@ type redisGroup interface {
 	AwaitReplicas(ctx context.Context) error
 }
 
-// openRedis starts the Redis of the fleet.
+// openRedis starts the Redis of the fleet: a deployment of the planned kind, or a single server.
 func (f *haFleet) openRedis(ctx context.Context) (err error) {
 	switch f.plan.Redis {
 	case redisSentinel:
@@ -58,7 +59,8 @@ func (f *haFleet) redisURL() string {
 	return f.cache.RedisURL
 }
 
-// redisGroup returns nil if the fleet has a single Redis, which does not fail.
+// redisGroup returns the Redis deployment of the fleet. It returns nil if the fleet has a single
+// Redis, which does not fail.
 func (f *haFleet) redisGroup() redisGroup {
 	switch {
 	case f.sentinels != nil:
@@ -70,8 +72,9 @@ func (f *haFleet) redisGroup() redisGroup {
 	}
 }
 
-// failRedis kills a master under load, waits for the promotion of its replica, and starts the old
-// master as a replica. If loss is set, the replica lags before.
+// failRedis kills a master of Redis under load, waits for the promotion of a replica, and starts
+// the old master as a replica. If loss is set, the replicas lag before the kill, so that tasks are
+// lost. In a Cluster, it finally moves a slot.
 func (h *ha) failRedis(ctx context.Context, loss bool) (promotion, error) {
 	done := promotion{Loss: loss}
 	if err := wait(ctx, between(h.random, promotionInterval/5, promotionInterval*4/5)); err != nil {
@@ -132,7 +135,7 @@ func (h *ha) failRedis(ctx context.Context, loss bool) (promotion, error) {
 	return done, f.moveSlot(ctx, key, keys)
 }
 
-// redisMaster returns the master of a queue's key, and its replicas.
+// redisMaster returns the master that holds a queue's key, and the master's replicas.
 func (f *haFleet) redisMaster(ctx context.Context, key string) (*local.Servers, []*local.Servers, error) {
 	if f.cluster != nil {
 		master, err := f.cluster.Master(ctx, key)
@@ -148,6 +151,7 @@ func (f *haFleet) redisMaster(ctx context.Context, key string) (*local.Servers, 
 	return master, replicas, err
 }
 
+// awaitPromotion waits until another server than old is the master that holds the key.
 func (f *haFleet) awaitPromotion(ctx context.Context, key string, old *local.Servers) (err error) {
 	if f.cluster != nil {
 		_, err = f.cluster.AwaitFailover(ctx, key, old)
@@ -157,7 +161,8 @@ func (f *haFleet) awaitPromotion(ctx context.Context, key string, old *local.Ser
 	return err
 }
 
-// moveSlot moves a queue's slot of a Cluster to the master of another queue.
+// moveSlot moves the Cluster slot of a queue's key to another master, which holds one of the other
+// keys. It does nothing if there is no Cluster or no such master.
 func (f *haFleet) moveSlot(ctx context.Context, key string, others []string) error {
 	if f.cluster == nil {
 		return nil
@@ -190,7 +195,7 @@ func (f *haFleet) signUpProbe(ctx context.Context, site models.SiteID) error {
 	return errors.Join(err, f.railStore.OpenSandboxAccount(ctx, link.ID.String(), models.BehaviourPays))
 }
 
-// submitProbe submits a batch of one row and returns its reference.
+// submitProbe submits a batch of one row until it is acknowledged, and returns its reference.
 func (f *haFleet) submitProbe(ctx context.Context) (string, error) {
 	f.prober.batches++
 	b := client.Batch{

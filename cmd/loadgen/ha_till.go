@@ -11,50 +11,53 @@ import (
 	"partnerbilling/api/client"
 )
 
-// till is a point of sale of a Site with its customers. It creates payment intents one after
-// another, and completes each according to its plan. The loss of a payment changes the plan: see
-// afterLoss.
+// till is a point of sale of a Site in a failover run, together with the customers who pay there.
+// It creates payment intents one after another, and completes each according to its plan. If an
+// acknowledged payment is lost, the plan changes: see afterLoss.
 type till struct {
 	partner  *haPartner
-	app      *customerApp
-	first    int // serial number of its first payment in the Site
-	payments int // to make
-	windows  int // of loss, reconciled so far
+	app      *customerApp // pays
+	first    int          // serial number, in the Site, of the till's first payment
+	payments int          // number of payments to make
+	windows  int          // number of windows of loss that reconcile has handled
 	made     []*haPayment
-	advanced int // payments that have been completed
+	advanced int // number of made payments that have been completed, from the first on
 }
 
-// haPayment is a payment intent with its payment.
+// haPayment is a payment intent with its payment, and the till's records about them.
 type haPayment struct {
-	amount   int64 // unique in a run
+	amount   int64 // in minor units; unique in a run
 	plan     string
 	customer *haCustomer
-	id, code string
+	id, code string // of the payment intent; the code is what the customer scans
 
-	created span
-	paid    *span // of the last payment with 202; may be nil
-	final   *span // of the last read that showed the final status; may be nil
-	status  string
+	created span   // of the creation
+	paid    *span  // of the last payment with 202; may be nil
+	final   *span  // of the last read that showed the final status; may be nil
+	status  string // of the transaction, as last read
 
-	vanished bool
+	vanished bool // the payment intent is lost
 }
 
 const (
+	// tillsPerSite is the number of tills of each Site.
 	tillsPerSite = 2
 	// unpaidIntents is the number of a till's payment intents that wait to be paid. Some of them
 	// survive a loss of the payment.
 	unpaidIntents = 4
-	// firstPaymentAmount is larger than the amounts of all rows.
+	// firstPaymentAmount is larger than the amounts of all rows, in minor units.
 	firstPaymentAmount = 1_000_000_000
 )
 
-// The plans for a payment intent.
+// The plans for a payment intent: the customer pays, the partner cancels, or the intent expires
+// unpaid.
 const (
 	planPay    = "pay"
 	planCancel = "cancel"
 	planExpire = "expire"
 )
 
+// addTills adds the tills of the Site, and divides the number of payments among them.
 func (p *haPartner) addTills(app *customerApp, payments int) {
 	first := 0
 	for i := range tillsPerSite {
@@ -64,6 +67,8 @@ func (p *haPartner) addTills(app *customerApp, payments int) {
 	}
 }
 
+// run creates and completes payment intents at the pace of the promotions. It returns when all
+// promotions are over and all payments are made.
 func (t *till) run(ctx context.Context) error {
 	pace := t.partner.fleet.pace
 	for {
@@ -91,6 +96,7 @@ func (t *till) run(ctx context.Context) error {
 	}
 }
 
+// makeNext creates the payment intent of the next payment.
 func (t *till) makeNext(ctx context.Context) error {
 	serial := t.first + len(t.made)
 	p := t.newPayment(serial)
@@ -102,7 +108,8 @@ func (t *till) makeNext(ctx context.Context) error {
 	return nil
 }
 
-// newPayment returns the payment of a serial number in the Site.
+// newPayment returns the payment with a serial number in the Site. The number determines the
+// amount, the plan and the customer.
 func (t *till) newPayment(serial int) *haPayment {
 	p := &haPayment{amount: firstPaymentAmount + int64(t.partner.number*rowAmounts+serial), plan: planPay}
 	switch serial % 10 {
@@ -131,8 +138,8 @@ func (t *till) create(ctx context.Context, serial int, p *haPayment) error {
 	return nil
 }
 
-// reconcile completes, after each promotion with loss, all payments with an acknowledgement in its
-// window.
+// reconcile completes payments again after each promotion with loss: those that were completed
+// before, and have an acknowledgement within its window.
 func (t *till) reconcile(ctx context.Context) error {
 	for _, window := range t.partner.fleet.losses.ended(t.windows) {
 		t.windows++
@@ -148,7 +155,8 @@ func (t *till) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// advance completes a payment according to its plan.
+// advance completes a payment according to its plan. It returns when the payment intent is final or
+// lost, or when the plan is to let it expire.
 func (t *till) advance(ctx context.Context, p *haPayment) error {
 	for !p.vanished {
 		got, err := t.read(ctx, p, 5*time.Second)
@@ -169,8 +177,9 @@ func (t *till) advance(ctx context.Context, p *haPayment) error {
 	return nil
 }
 
-// read reads a payment intent, and compares it with earlier answers unless those may be lost. If
-// the intent is paid, the request waits up to wait for its final status.
+// read reads a payment intent. It compares the answer with earlier ones, unless a promotion may
+// have lost what those showed. If the intent was paid, the service delays the answer until the
+// status is final, for up to wait.
 func (t *till) read(ctx context.Context, p *haPayment, wait time.Duration) (client.PaymentIntent, error) {
 	if p.paid == nil {
 		wait = 0
@@ -211,13 +220,14 @@ func (t *till) read(ctx context.Context, p *haPayment, wait time.Duration) (clie
 	return got, nil
 }
 
-// afterLoss returns the plan for a payment intent whose acknowledged payment was lost: some
-// customers pay again, others do not, and some partners cancel it. The gateway may hold the debit
-// nevertheless.
+// afterLoss returns the plan for a payment intent after the loss of its acknowledged payment. Some
+// customers pay again, and others do not; some partners cancel. The gateway may have the debit of
+// the lost payment nevertheless.
 func (p *haPayment) afterLoss() string {
 	return []string{planPay, planExpire, planCancel, planPay}[p.amount%4]
 }
 
+// cancel cancels a payment intent. A refusal is no error.
 func (t *till) cancel(ctx context.Context, p *haPayment) error {
 	_, err := t.partner.call(ctx, func() error {
 		_, err := t.partner.api.CancelPaymentIntent(ctx, t.partner.site.String(), p.id)
@@ -230,6 +240,7 @@ func (t *till) cancel(ctx context.Context, p *haPayment) error {
 	return err
 }
 
+// pay pays a payment intent as its customer. A refusal other than 404 is a breach.
 func (t *till) pay(ctx context.Context, p *haPayment) error {
 	began, err := t.partner.call(ctx, func() error { return t.app.pay(ctx, p.code, p.customer.agreement) })
 	var refused *client.Error

@@ -9,26 +9,27 @@ import (
 	"time"
 )
 
-// observer is an HTTP transport of partners that checks every answer: a service that cannot serve
-// must answer 503 with Retry-After. It is safe for concurrent use.
+// observer is an HTTP transport for partners that checks every answer. A service that cannot serve
+// a request must answer 503 with Retry-After. Other answers of 5xx are breaches, and so are
+// requests without an answer. An observer is safe for concurrent use.
 type observer struct {
 	next http.RoundTripper
 
 	mu          sync.Mutex
 	unavailable int                // answers of 503 with Retry-After
-	broken      []string           // the first maxObservedBreaches other answers of 5xx, and requests without an answer
+	broken      []string           // the first maxObservedBreaches breaches
 	failing     bool               // a master of Redis is dead
-	intents     [2][]time.Duration // latencies of new payment intents, without and with a dead master
+	intents     [2][]time.Duration // latencies of new payment intents; index 1: while failing
 }
 
-// outage records that a master of Redis dies, or that all work again.
+// outage records that a master of Redis dies (failing), or that all masters work again.
 func (o *observer) outage(failing bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.failing = failing
 }
 
-// percentiles are those of latencies.
+// percentiles describes a number of latencies. They are nanoseconds in JSON.
 type percentiles struct {
 	Count int           `json:"count"`
 	P50   time.Duration `json:"p50"`
@@ -42,7 +43,8 @@ func (l percentiles) String() string {
 	return fmt.Sprintf("p50 %s, p99 %s, max %s of %d", round(l.P50), round(l.P99), round(l.Max), l.Count)
 }
 
-// latencies returns those of new payment intents while Redis works, and while a master is dead.
+// latencies returns the latencies of new payment intents while Redis works (calm), and while a
+// master is dead (outage).
 func (o *observer) latencies() (calm, outage percentiles) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -56,9 +58,11 @@ func (o *observer) latencies() (calm, outage percentiles) {
 	return of(o.intents[0]), of(o.intents[1])
 }
 
+// maxObservedBreaches is the maximum number of breaches that an observer keeps.
 const maxObservedBreaches = 20
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip implements http.RoundTripper. It checks the answer, and measures the latency if the
+// request creates a payment intent.
 func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	o.mu.Lock()
 	failing := 0

@@ -8,9 +8,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// pace calls do n times at a rate per second, each in a goroutine of its own when it is due, and
-// waits for all calls. A late call does not delay the next ones. The first error, or the end of
-// ctx, ends it early and is returned.
+// pace calls do n times at a rate per second, each time in a goroutine of its own, and waits for
+// all calls. do gets the number of the call, from 0, and the time when the call is due. A slow call
+// does not delay the next ones. The first error, or the end of ctx, ends pace early and is
+// returned.
 func pace(
 	ctx context.Context, rate float64, n int, do func(ctx context.Context, n int, due time.Time) error,
 ) error {
@@ -31,5 +32,5 @@ func pace(
 	return group.Wait()
 }
 
-// callsIn returns the number of calls of a rate per second in the duration.
+// callsIn returns the number of calls in the duration at a rate per second.
 func callsIn(duration time.Duration, rate float64) int { return int(rate * duration.Seconds()) }

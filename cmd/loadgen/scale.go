@@ -35,15 +35,15 @@ func scaleCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// scale measures whether the rail is the limit. The workers run in this process, each with a
-// dispatcher, an Asynq server and a Postgres pool of its own. Beside an HTTP gateway for thousands
-// of debits a second, the machine would be the limit.
+// scale measures whether workers reach the maximum rate of a rail with latency. The workers run in
+// this process, each with a dispatcher, an Asynq server and a Postgres pool of its own. So does the
+// rail: an HTTP gateway would use so much CPU that the machine would limit the rate.
 type scale struct {
 	partners
-	workers   []int
-	latency   time.Duration
-	latencies []time.Duration
-	inFlight  int
+	workers   []int           // numbers of workers to measure
+	latency   time.Duration   // of the rail while the number of workers varies
+	latencies []time.Duration // of the rail, to measure with latencyWorkers
+	inFlight  int             // debits in flight per worker
 	measured  time.Duration
 	warmUp    time.Duration
 }
@@ -51,14 +51,15 @@ type scale struct {
 // latencyWorkers is the number of workers while the latency varies.
 const latencyWorkers = 2
 
-// scalePoint is a number of workers on a rail with a latency.
+// scalePoint is one measured configuration: a number of workers on a rail with a latency.
 type scalePoint struct {
 	workers int
 	latency time.Duration
-	rate    *series
+	rate    *series // settled rows per second
 }
 
-// limit returns the maximum rate of the rail, in rows a second.
+// limit returns the maximum rate at a point, in rows per second: each debit in flight takes the
+// latency.
 func (s *scale) limit(p scalePoint) float64 {
 	return float64(p.workers*s.inFlight) / p.latency.Seconds()
 }
@@ -89,7 +90,8 @@ func (s *scale) run(ctx context.Context) error {
 	return s.report(results, ratios)
 }
 
-// points returns the points by number of workers, then those by latency.
+// points returns all configurations: first those with different numbers of workers, then those with
+// different latencies.
 func (s *scale) points() (all []scalePoint) {
 	for _, n := range s.workers {
 		all = append(all, scalePoint{
@@ -106,7 +108,8 @@ func (s *scale) points() (all []scalePoint) {
 	return all
 }
 
-// measure adds the rate at which the workers settle a backlog that outlasts the measurement.
+// measure measures the rate at a point and adds it to the point's series. The backlog has enough
+// rows to outlast the measurement.
 func (s *scale) measure(ctx context.Context, p scalePoint) (err error) {
 	claimed := p.workers * referenceConcurrency * models.ChunkRows
 	rows := 1.2*s.limit(p)*(s.warmUp+s.measured).Seconds() + float64(claimed)
@@ -137,8 +140,8 @@ func (s *scale) measure(ctx context.Context, p scalePoint) (err error) {
 	return err
 }
 
-// startIsolatedWorker starts a worker with a Postgres pool of its own, as large as that of svc
-// worker.
+// startIsolatedWorker starts a worker with a Postgres pool of its own. The pool has the default
+// size of `svc worker`.
 func (b *bench) startIsolatedWorker(ctx context.Context, cfg workerConfig) (*worker, error) {
 	store, err := models.Open(postgres.Config{DSN: b.databaseURL, ApplicationName: "loadgen worker"})
 	if err != nil {
@@ -165,7 +168,8 @@ func wait(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// latentRail is a rail on which every debit succeeds after the latency.
+// latentRail is a rail on which every debit succeeds after the latency. If the context ends first,
+// the answer is not known.
 type latentRail struct {
 	instantRail
 	latency time.Duration

@@ -30,8 +30,8 @@ type workerConfig struct {
 	concurrency int // maximum number of debits in flight
 }
 
-// debitWorker returns the configuration of a worker for debits. Its maximum of debits in flight is
-// so high that it never limits the worker.
+// debitWorker returns the configuration of a worker for debits on the rail. The worker may have the
+// debits of referenceConcurrency chunks in flight.
 func debitWorker(r rail.Rail) workerConfig {
 	return workerConfig{
 		queues: []models.Queue{models.QueueDebits}, rail: r, concurrency: referenceConcurrency * models.ChunkRows,
