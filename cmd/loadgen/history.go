@@ -28,30 +28,31 @@ func historyCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// history measures two databases on the same servers in rotation: one with the history of the
-// retention, one without. Both do the same work.
+// history measures whether settled rows and payments of the past slow the service down. Two
+// databases on the same servers do the same work in rotation. One has the history of the whole
+// retention, the other one has none. In the end, it measures how retention removes old rows.
 type history struct {
 	bench
-	rows, batches, level int
+	rows, batches, level int // rows of the history; see the flags for the others
 	measured             time.Duration
 
 	with, without *historySide
 }
 
-// historySide is one of the two databases, with the API on it.
+// historySide is one of the two databases, with an API on it.
 type historySide struct {
 	partners
 	api     *process
-	base    string // URL of the API
-	clients []*batchClient
-	day     [2]models.Millis // from before the first batch until after the last one of the compared day
-	sent    int              // number of batches, for their references
+	base    string           // URL of the API
+	clients []*batchClient   // one for each Site
+	day     [2]models.Millis // beginning and end of the day whose lists are compared
+	sent    int              // number of batches so far; it makes their references unique
 }
 
 // historyQuantity is a quantity that history must not change.
 type historyQuantity struct {
 	name, unit string
-	target     float64 // for the value with history ÷ without
+	target     float64 // for the value with history ÷ without; see ratio
 	measure    func(ctx context.Context, s *historySide) (float64, error)
 
 	with, without series
@@ -60,7 +61,7 @@ type historyQuantity struct {
 // historyDay is the number of batches, and of payment intents, in the lists of the compared day.
 const historyDay = 100
 
-// maxGrowth is the target for latencies with history ÷ without.
+// maxGrowth is the target for latencies with history ÷ without, a maximum as ratio defines it.
 const maxGrowth = -1.1
 
 func (h *history) run(ctx context.Context) error {
@@ -71,7 +72,8 @@ func (h *history) run(ctx context.Context) error {
 	sides := []*historySide{h.without, h.with}
 	for range h.runs {
 		for _, q := range quantities {
-			for _, side := range sides { // in alternating order, so that a drift of the machine affects both
+			// The order alternates, so that a drift of the machine affects both.
+			for _, side := range sides {
 				if err := h.measure(ctx, q, side); err != nil {
 					return fmt.Errorf("%s: %w", q.name, err)
 				}
@@ -93,6 +95,7 @@ func (h *history) run(ctx context.Context) error {
 	return h.report(all, ratios)
 }
 
+// measure measures the quantity once on the side.
 func (h *history) measure(ctx context.Context, q *historyQuantity, side *historySide) error {
 	if err := h.checkpoint(ctx); err != nil {
 		return err
@@ -106,6 +109,7 @@ func (h *history) measure(ctx context.Context, q *historyQuantity, side *history
 	return err
 }
 
+// quantities returns all quantities, without values.
 func (h *history) quantities() []*historyQuantity {
 	ms := func(name string, measure func(context.Context, *historySide) (float64, error)) *historyQuantity {
 		return &historyQuantity{name: name + ", p50", unit: "ms", target: maxGrowth, measure: measure}
@@ -143,14 +147,16 @@ func (h *history) quantities() []*historyQuantity {
 	return quantities
 }
 
-// drain returns the rate at which a worker settles rows, in rows per second.
+// drain returns the rate at which a worker settles rows, in rows per second. Then it settles the
+// rest.
 func (h *history) drain(ctx context.Context, s *historySide) (float64, error) {
 	var rate series
 	err := s.drainAt(ctx, h.level, h.measured, &rate)
 	return rate.median(), errors.Join(err, s.drainRest(ctx))
 }
 
-// start creates both sides, each with an ordinary day, and writes the history of one.
+// start creates both sides, each with the batches and payment intents of one day, and writes the
+// history of one side.
 func (h *history) start(ctx context.Context) error {
 	if err := h.open(ctx); err != nil {
 		return err
@@ -214,8 +220,8 @@ func (s *historySide) start(ctx context.Context) error {
 	return err
 }
 
-// submitP50 returns the median latency of successive batches of 1000 rows, in ms. A worker then
-// settles them.
+// submitP50 submits batches of 1000 rows one after another, and returns their median latency in ms.
+// A worker then settles the batches.
 func (s *historySide) submitP50(ctx context.Context, batches int) (float64, error) {
 	took := make([]time.Duration, batches)
 	for i := range took {
@@ -230,8 +236,8 @@ func (s *historySide) submitP50(ctx context.Context, batches int) (float64, erro
 	return quantile(took, 0.5), s.drainRest(ctx)
 }
 
-// callP50 returns the median latency of successive calls, in ms, after a warm-up of a tenth of the
-// time.
+// callP50 makes a call again and again for the measured time, and returns the median latency in ms.
+// A warm-up of a tenth of that time comes first.
 func (s *historySide) callP50(ctx context.Context, measured time.Duration, call *call) (float64, error) {
 	c := s.measuringClient(1)
 	if _, _, err := c.closedLoop(ctx, 1, measured/10, call); err != nil {
@@ -241,11 +247,12 @@ func (s *historySide) callP50(ctx context.Context, measured time.Duration, call 
 	return quantile(latencies, 0.5), err
 }
 
-// call returns a call for the first Site.
+// call returns a call of the API by the first partner.
 func (s *historySide) call(path, body string, want int) *call {
 	return &call{url: s.base + path, authorization: bearer(s.clients[0].token), body: body, want: want}
 }
 
+// intentCall returns a call that creates a payment intent of the first Site.
 func (s *historySide) intentCall() *call {
 	return s.call(fmt.Sprintf("/checkout/%s/payment-intent", s.sites[0].ID),
 		`{"amount":1250,"orderId":"order 4711","qrCodeFormat":"text"}`, http.StatusCreated)

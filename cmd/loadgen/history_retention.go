@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// historySubmitters is the number of concurrent submitters of small batches.
+	// historySubmitters is the number of goroutines that submit small batches at the same time.
 	historySubmitters = 4
-	// retentionLimit is the number of items of one step of the retention, as in the sweep.
+	// retentionLimit is the limit of DropOldPartitions. The sweep uses the same.
 	retentionLimit = 500
-	// retentionWithin bounds the wait for a partition that is not locked.
+	// retentionWithin bounds the time of dropPartition.
 	retentionWithin = time.Minute
 )
 
-// submission is a measured request.
+// submission is the time of one submitted batch, from the request to its answer.
 type submission struct{ began, ended time.Time }
 
-// measureRetention lets the retention drop the rows of the oldest week with their partition, while
-// partners submit.
+// measureRetention drops the partition with the rows of the oldest week, as retention does, while
+// partners submit. It returns the measured series, and the ratios with targets.
 func (h *history) measureRetention(ctx context.Context) ([]*series, []ratio, error) {
 	side := h.with
 	rows := &series{Name: "retention: rows of the dropped partition", Unit: "rows"}
@@ -60,7 +60,7 @@ func (h *history) measureRetention(ctx context.Context) ([]*series, []ratio, err
 	}, nil
 }
 
-// oldestPartition returns the number of rows in the oldest partition of batch rows.
+// oldestPartition returns the approximate number of rows in the oldest partition of batch rows.
 func (b *bench) oldestPartition(ctx context.Context) (rows float64, err error) {
 	const query = `
 SELECT reltuples FROM partitions JOIN pg_class c ON c.oid = name::regclass
@@ -69,9 +69,8 @@ WHERE parent = 'batch_rows' ORDER BY lowest LIMIT 1`
 	return rows, err
 }
 
-// dropPartition drops a partition past its retention, and returns the times at which the drop began
-// and ended. If another database transaction has locked the partition, it tries again, as the sweep
-// does.
+// dropPartition drops a partition that is past its retention, and returns when the drop began and
+// ended. While another database transaction locks the table, it tries again every second.
 func (b *bench) dropPartition(ctx context.Context) (began, ended time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retentionWithin)
 	defer cancel()
@@ -87,16 +86,17 @@ func (b *bench) dropPartition(ctx context.Context) (began, ended time.Time, err 
 	return began, ended, err
 }
 
-// submitters submit small batches until end is called.
+// submitters are goroutines that submit small batches until end is called.
 type submitters struct {
 	stop  context.CancelFunc
 	group *errgroup.Group
 
 	mu   sync.Mutex
-	sent []submission
+	sent []submission // answered ones
 }
 
-// keepSubmitting starts submitters, each of which waits for its answer before the next batch.
+// keepSubmitting starts historySubmitters goroutines. Each submits its next batch when the last one
+// is answered.
 func (s *historySide) keepSubmitting(ctx context.Context) *submitters {
 	const rows = 10
 	ctx, stop := context.WithCancel(ctx)
@@ -130,8 +130,8 @@ func (l *submitters) end() error {
 	return l.group.Wait()
 }
 
-// slowest returns the longest latency of the submissions that were under way between two times, in
-// ms. The submitters must have ended.
+// slowest returns the longest latency of the submissions that were running at some time between
+// from and to. The result is in ms. The submitters must have ended.
 func (l *submitters) slowest(from, to time.Time) float64 {
 	var slowest time.Duration
 	for _, s := range l.sent {

@@ -14,28 +14,28 @@ import (
 
 const (
 	week = 7 * 24 * time.Hour
-	// historyWeeks is the number of weeks of history before the present one. The oldest ended
-	// longer ago than batches are kept.
+	// historyWeeks is the number of weeks of history before the present week. The oldest one is
+	// past the retention of batches.
 	historyWeeks = int((models.BatchRetention+week-1)/week) + 1
-	// historyRowsPerPayment is the number of rows for each payment.
+	// historyRowsPerPayment is the number of batch rows in the history for each payment.
 	historyRowsPerPayment = 10
-	// historyWriters is the number of weeks that are written, and of tables that are indexed, at
-	// once.
+	// historyWriters is the number of weeks that are written at the same time, and later the number
+	// of tables that are indexed at the same time.
 	historyWriters = 2
 )
 
-// historyPartitions makes the partitions of the week that begins at $1, in Unix milliseconds. Those
-// that exist stay.
+// historyPartitions makes the partitions for the week that begins at $1, in Unix milliseconds.
+// Partitions that exist already stay.
 const historyPartitions = `
 SELECT make_partition(t.name, t.period, date_trunc(t.period, to_timestamp($1::bigint / 1000), 'UTC'), 0)
 FROM (VALUES ('batch_rows', 'week'), ('webhook_events', 'month'), ('webhook_attempts', 'month')) AS t (name, period)`
 
-// historyWeek writes a week's settled batches of 1000 rows with their ledger entries, and its
-// payments with their ledger entries and delivered events. Times are spread over the week, Sites in
-// rotation.
+// historyWeek lists the statements that write one week of history: settled batches of 1000 rows
+// with their ledger entries, and payments with their ledger entries and delivered events. Their
+// times are spread over the week. They belong to the Sites in rotation.
 //
-// $1 holds the Sites. $2 is the beginning of the week in Unix milliseconds. $3 is the number of
-// batches or payments.
+// $1 is an array of Site ids, as text. $2 is the beginning of the week in Unix milliseconds. $3 is
+// the number of batches or payments.
 var historyWeek = []struct {
 	query    string
 	payments bool // $3 counts payments
@@ -98,10 +98,12 @@ INSERT INTO webhook_attempts (organisation_id, event_id, number, endpoint_site_i
 SELECT organisation_id, id, 1, site_id, final_at, 5, 200, 'https://example.com/webhooks' FROM p`},
 }
 
-// historyTables lists the large tables of the history, whose indexes are built afterwards.
+// historyTables lists the large tables of the history. Their indexes are built after the rows are
+// written.
 var historyTables = []string{"batch_rows", "ledger_entries", "payment_intents", "webhook_events", "webhook_attempts"}
 
-// writeHistory writes what settled batches and payments leave behind, spread over historyWeeks.
+// writeHistory writes the rows that settled batches and payments leave behind, spread over
+// historyWeeks. rows is the total number of batch rows.
 func (s *historySide) writeHistory(ctx context.Context, rows int) error {
 	now, err := s.store.Now(ctx)
 	if err != nil {
@@ -145,7 +147,8 @@ func (s *historySide) writeHistory(ctx context.Context, rows int) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	// Retention removes each batch at its age, and leaves its rows to their partition.
+	// Retention removes batches one by one when they are old enough, and their rows later with the
+	// partition. So the oldest week has rows, but no batches.
 	err = s.exec(ctx, "DELETE FROM batches WHERE id < id_at(to_timestamp($1::bigint / 1000))",
 		oldest.Add(week).UnixMilli())
 	if err != nil {
@@ -154,6 +157,7 @@ func (s *historySide) writeHistory(ctx context.Context, rows int) error {
 	return s.buildIndexes(ctx, build)
 }
 
+// writeWeek writes one week of history in a database transaction.
 func (s *historySide) writeWeek(ctx context.Context, sites []string, begins int64, batches int) error {
 	return s.inBulk(ctx, func(ctx context.Context, tx bun.Tx) error {
 		for _, part := range historyWeek {
@@ -169,8 +173,8 @@ func (s *historySide) writeWeek(ctx context.Context, sites []string, begins int6
 	})
 }
 
-// buildIndexes executes the statements of each table one after another, those of several tables
-// concurrently.
+// buildIndexes executes the statements that build indexes. Each element of build has those of one
+// table. The statements of a table run one after another; historyWriters tables run concurrently.
 func (s *historySide) buildIndexes(ctx context.Context, build [][]string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(historyWriters)

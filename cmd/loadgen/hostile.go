@@ -35,7 +35,8 @@ func hostileCommand(out io.Writer) *cobra.Command {
 }
 
 // hostile measures how much of the API's memory and time attackers can take. The attackers are
-// partners whose rate limits are raised, and clients without a token.
+// partners, and clients without a token. Rate limits are raised so far that they stop no attack.
+// The flags explain the numbers.
 type hostile struct {
 	pinned
 	measured                        time.Duration
@@ -46,21 +47,25 @@ type hostile struct {
 	only                            string
 	memory                          string
 
-	attackers []*batchClient // of one organisation each
-	victim    *call          // creates a payment intent for another partner
+	attackers []*batchClient // partners, each of an organisation of its own
+	victim    *call          // a call of the other partner, which creates a payment intent
 	partner   *loadClient    // of the other partner; keeps its connections
 }
 
+// The targets: the maximum of the API's memory in MB, and the maximum of the other partner's p99
+// during an attack ÷ before.
 const (
-	maxHostileMemory = 200 // MB
-	maxHostileRatio  = 1.2 // of the other partner's p99
+	maxHostileMemory = 200
+	maxHostileRatio  = 1.2
 )
 
-// attackSeries holds the results of an attack.
+// attackSeries holds the results of an attack over all runs; newAttackSeries names the series.
+// answered is the smallest fraction of the other partner's requests that succeeded during the
+// attack.
 type attackSeries struct {
 	attack                *attack
 	alone, during, memory *series
-	answered              float64 // smallest fraction of the other partner's requests that succeeded
+	answered              float64
 }
 
 func newAttackSeries(a *attack) *attackSeries {
@@ -115,7 +120,8 @@ func (h *hostile) run(ctx context.Context) error {
 	return h.report(all, bounds)
 }
 
-// measure measures the other partner's latency before and during an attack. The API must survive.
+// measure measures the other partner's latency before and during an attack, and the peak memory of
+// the API. It returns an error if the API does not survive.
 func (h *hostile) measure(ctx context.Context, to *attackSeries) error {
 	if err := h.checkpoint(ctx); err != nil {
 		return err
@@ -142,8 +148,8 @@ func (h *hostile) measure(ctx context.Context, to *attackSeries) error {
 	return h.awaitCalm(ctx)
 }
 
-// probeRequests sends hostile requests. All of them must be answered, without 5xx and in the error
-// shape of their area.
+// probeRequests sends hostile requests, and measures the other partner's latency before and after.
+// Each request must be answered, without 5xx, and errors must have the shape of their area.
 func (h *hostile) probeRequests(ctx context.Context, to *requestSeries) error {
 	before, _, err := h.latency(ctx)
 	if err != nil {
@@ -170,8 +176,8 @@ func (h *hostile) probeRequests(ctx context.Context, to *requestSeries) error {
 	return checkRunning(h.api)
 }
 
-// latency returns the p99 in ms of the other partner's successful requests, and the fraction of its
-// requests that succeeded.
+// latency makes requests of the other partner for the measured time. It returns the p99 of the
+// successful ones in ms, and the fraction that succeeded.
 func (h *hostile) latency(ctx context.Context) (p99, answered float64, err error) {
 	var l timings
 	sent := callsIn(h.measured, h.rate)
@@ -186,7 +192,7 @@ func (h *hostile) latency(ctx context.Context) (p99, answered float64, err error
 	return quantile(sorted, 0.99), float64(len(sorted)) / float64(sent), err
 }
 
-// awaitCalm waits until the API has closed the attackers' connections, all but a few.
+// awaitCalm waits until the API has closed nearly all of the attackers' connections.
 func (h *hostile) awaitCalm(ctx context.Context) error {
 	c := newLoadClient(1)
 	return await(ctx, 100*time.Millisecond, func() (bool, error) {
@@ -202,7 +208,7 @@ func (h *hostile) awaitCalm(ctx context.Context) error {
 	})
 }
 
-// start starts the service, and creates the attackers and the other partner.
+// start starts the API, and creates the attackers and the other partner.
 func (h *hostile) start(ctx context.Context) error {
 	base, err := h.startPinned(ctx, "GOMEMLIMIT="+h.memory, "SVC_BATCH_RATE_LIMIT=100000")
 	if err != nil {

@@ -18,11 +18,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// requestSeries holds the results of hostile requests.
+// requestSeries holds the results of hostile requests over all runs; newRequestSeries names the
+// series. failed and misshapen are counts as in hostileResults. answered is the smallest fraction
+// of the other partner's requests that succeeded after the hostile ones.
 type requestSeries struct {
 	sent, refused, before, after *series
-	failed, misshapen            int     // of all runs
-	answered                     float64 // fraction of the other partner's requests that succeeded afterwards
+	failed, misshapen            int
+	answered                     float64
 }
 
 func newRequestSeries() *requestSeries {
@@ -51,20 +53,23 @@ func (s *requestSeries) ratios() []ratio {
 	}
 }
 
-// hostileResults counts the answers to hostile requests. It is safe for concurrent use.
+// hostileResults counts the answers to hostile requests. refused ones have a 4xx in the right
+// shape. failed ones have a 5xx or no answer, and misshapen ones an error in a wrong shape. Its
+// method add is safe for concurrent use.
 type hostileResults struct {
 	mu                         sync.Mutex
 	refused, failed, misshapen int
 }
 
 const (
-	hostileClients = 32 // concurrent ones
-	// hostileAnswerTime bounds the time from a connection to the end of the answer.
+	// hostileClients is the number of clients that send hostile requests concurrently.
+	hostileClients = 32
+	// hostileAnswerTime bounds the time from the opening of a connection to the end of the answer.
 	hostileAnswerTime = 30 * time.Second
 )
 
-// sendHostile sends n requests, each on a connection of its own. It prints the first few that are
-// answered wrongly.
+// sendHostile sends n requests to the address, each on a connection of its own, and counts the
+// answers. It prints the first few wrong answers to standard error.
 func sendHostile(ctx context.Context, address string, maker *requestMaker, n int) (*hostileResults, error) {
 	results := &hostileResults{}
 	requests := make(chan hostileRequest)
@@ -92,6 +97,7 @@ func sendHostile(ctx context.Context, address string, maker *requestMaker, n int
 	return results, group.Wait()
 }
 
+// add counts an answer with its status and the error of sendRaw.
 func (s *hostileResults) add(r *hostileRequest, status int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +116,8 @@ func (s *hostileResults) add(r *hostileRequest, status int, err error) {
 	}
 }
 
-// sendRaw sends a request and checks its answer. The status is 0 without an answer.
+// sendRaw sends a request and checks its answer. The status is 0 without an answer. The error says
+// why there is no complete answer, or why its shape is wrong.
 func sendRaw(ctx context.Context, address string, r *hostileRequest) (status int, err error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -139,7 +146,7 @@ func sendRaw(ctx context.Context, address string, r *hostileRequest) (status int
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if strings.HasPrefix(answer.Header.Get("Content-Type"), "text/event-stream") {
-		return answer.StatusCode, nil // it does not end
+		return answer.StatusCode, nil // a stream does not end
 	}
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
@@ -148,8 +155,8 @@ func sendRaw(ctx context.Context, address string, r *hostileRequest) (status int
 	return answer.StatusCode, r.checkAnswer(answer, body)
 }
 
-// errorAnswer has the fields of the two shapes of errors, that of /checkout and that of all other
-// areas, and of RFC 6749.
+// errorAnswer has the fields of all shapes of errors: that of the area /checkout, that of the other
+// areas, and that of RFC 6749 for tokens.
 type errorAnswer struct {
 	Errors []struct {
 		Code           string `json:"code"`
@@ -168,7 +175,7 @@ var (
 	errShape = errors.New("not in the shape of its area")
 )
 
-// checkAnswer checks that an error answer has the shape of its area.
+// checkAnswer returns errShape if an answer is an error, but does not have the shape of its area.
 func (r *hostileRequest) checkAnswer(answer *http.Response, body []byte) error {
 	if answer.StatusCode < http.StatusBadRequest || r.method == http.MethodHead {
 		return nil
@@ -197,7 +204,7 @@ func (r *hostileRequest) checkAnswer(answer *http.Response, body []byte) error {
 	return nil
 }
 
-// in reports whether the target is root or below it.
+// in reports whether the path of the target is root or below it.
 func (r *hostileRequest) in(root string) bool {
 	path, _, _ := strings.Cut(r.target, "?")
 	path, _, _ = strings.Cut(path, "#")
@@ -205,7 +212,7 @@ func (r *hostileRequest) in(root string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// isPage reports whether the target is one of the pages for people.
+// isPage reports whether the target belongs to the pages for people, whose errors are HTML.
 func (r *hostileRequest) isPage() bool {
 	return r.in("/signup") || r.in("/P") || r.in("/docs") || r.in("/console") || r.target == "/" ||
 		strings.HasPrefix(r.target, "/?")

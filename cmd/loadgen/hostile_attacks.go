@@ -13,7 +13,7 @@ import (
 	"partnerbilling/models"
 )
 
-// attack is something that clients do to the API until the context ends.
+// attack is one way to burden the API. run does it until the context ends.
 type attack struct {
 	name string
 	run  func(ctx context.Context) error
@@ -21,6 +21,7 @@ type attack struct {
 
 const mebibyte = 1 << 20
 
+// attacks returns all attacks.
 func (h *hostile) attacks() []attack {
 	values := `{"batchReference":"b","x":[1` + strings.Repeat(",1", 523_990)
 	values += strings.Repeat(" ", mebibyte-2-len(values)) + "]}"
@@ -42,8 +43,9 @@ func (h *hostile) attacks() []attack {
 // largeBatch returns a legal body of a batch of nearly 1 MiB.
 func largeBatch(n int) string { return batchOfLongReferences(fmt.Sprint(n), 115) }
 
-// batchOfLongReferences returns the body of a batch whose rows and customers have references of
-// that many code points, of four bytes each.
+// batchOfLongReferences returns the body of a batch with the maximum number of rows. The references
+// of its rows and customers have length code points of four bytes each; row references also have a
+// number.
 func batchOfLongReferences(reference string, length int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"batchReference":%q,"rows":[`, reference)
@@ -58,8 +60,8 @@ func batchOfLongReferences(reference string, length int) string {
 	return b.String()
 }
 
-// waves returns an attack that sends bodies of batches at once, every second, each from another
-// partner. It ignores the answers.
+// waves returns an attack that sends a batch of each attacker at the same time, every second. body
+// returns the body with the number n. The attack ignores the answers.
 func (h *hostile) waves(body func(n int) string) func(ctx context.Context) error {
 	var sent atomic.Int64
 	return func(ctx context.Context) error {
@@ -84,7 +86,8 @@ func (h *hostile) waves(body func(n int) string) func(ctx context.Context) error
 	}
 }
 
-// unfinishedBody returns an authenticated request whose body of 60,000 bytes misses its last one.
+// unfinishedBody returns an authenticated request whose body of 60,000 bytes lacks its last byte. n
+// selects the attacker.
 func (h *hostile) unfinishedBody(n int) string {
 	p := h.attackers[n%len(h.attackers)]
 	_, path, _ := strings.Cut(p.url, h.address)
@@ -92,8 +95,8 @@ func (h *hostile) unfinishedBody(n int) string {
 		"Content-Length: 60000\r\n\r\n{%s", path, bearer(p.token), strings.Repeat(" ", 59_998))
 }
 
-// hold returns an attack that opens connections, sends something on each, and keeps them open. It
-// sends the drip, if there is one, on each connection every second. The API may close connections.
+// hold returns an attack that opens n connections and keeps them open. On connection i, it first
+// sends first(i), and then drip every second, if that is not empty. The API may close connections.
 func (h *hostile) hold(n int, first func(int) string, drip string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		conns := make([]net.Conn, 0, n)

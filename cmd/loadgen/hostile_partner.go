@@ -18,8 +18,8 @@ import (
 // greedyBatches is the number of batches that the greedy partner reads in rotation.
 const greedyBatches = 4
 
-// greedy returns the attack of a partner that uses what it may: held requests and reads of batches
-// whose answers have 600 KB, and streams, all at once.
+// greedy returns the attack of a partner that does only what is allowed, but much of it at the same
+// time: held requests and reads of batches whose answers have 600 KB, and streams.
 func (h *hostile) greedy() attack {
 	p := h.attackers[0]
 	stream := "GET /webhooks/listen HTTP/1.1\r\nHost: x\r\nAuthorization: " + bearer(p.token) + "\r\n\r\n"
@@ -44,7 +44,8 @@ func (h *hostile) greedy() attack {
 // streamsPerSecond is the rate at which the greedy partner opens its streams.
 const streamsPerSecond = 100
 
-// openStreams opens streams, and keeps them and their refusals open until the context ends.
+// openStreams opens streams, and keeps their connections open until the context ends, even those
+// whose streams the API refuses.
 func (h *hostile) openStreams(ctx context.Context, request string) error {
 	opened := &openedConns{open: map[net.Conn]struct{}{}}
 	defer opened.closeAll()
@@ -65,9 +66,10 @@ func (h *hostile) openStreams(ctx context.Context, request string) error {
 	return nil
 }
 
+// largeBatchURL returns the URL of the n-th batch of submitLarge.
 func largeBatchURL(p *batchClient, n int) string { return fmt.Sprintf("%s/greedy%%20%d", p.url, n) }
 
-// submitLarge submits the batches that the greedy partner reads.
+// submitLarge submits the large batches that the greedy partner reads.
 func (h *hostile) submitLarge(ctx context.Context, p *batchClient) error {
 	for n := range greedyBatches {
 		if _, err := p.submit(ctx, batchOfLongReferences(fmt.Sprint("greedy ", n), 53)); err != nil {
@@ -77,8 +79,8 @@ func (h *hostile) submitLarge(ctx context.Context, p *batchClient) error {
 	return nil
 }
 
-// keepCalling makes calls at a rate until the context ends, which closes their connections. It
-// ignores the answers.
+// keepCalling makes calls at a rate until the context ends. Then it closes their connections. next
+// returns the call with the number n. keepCalling ignores the answers.
 func keepCalling(ctx context.Context, perSecond float64, next func(n int) *call) error {
 	c := newLoadClient(openConns)
 	opened := &openedConns{open: map[net.Conn]struct{}{}}
@@ -95,13 +97,15 @@ func keepCalling(ctx context.Context, perSecond float64, next func(n int) *call)
 	return err
 }
 
-// openedConns are the connections of a client. It is safe for concurrent use.
+// openedConns records the connections of a client, to close all of them at once. It is safe for
+// concurrent use.
 type openedConns struct {
 	mu     sync.Mutex
 	open   map[net.Conn]struct{}
 	closed bool
 }
 
+// dial opens and records a connection. It fails after closeAll.
 func (o *openedConns) dial(address string) (net.Conn, error) {
 	c, err := fasthttp.Dial(address)
 	if err != nil {
@@ -116,6 +120,7 @@ func (o *openedConns) dial(address string) (net.Conn, error) {
 	return c, nil
 }
 
+// closeAll closes all recorded connections.
 func (o *openedConns) closeAll() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

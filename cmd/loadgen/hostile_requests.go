@@ -12,10 +12,10 @@ import (
 	"partnerbilling/api/client"
 )
 
-// hostileRequest is a request as its bytes on a connection.
+// hostileRequest is an HTTP request, possibly an invalid one, that is sent as plain bytes.
 type hostileRequest struct {
 	method, target string
-	headers        []string // lines without their ends
+	headers        []string // lines without line ends
 	body           string
 	html           bool // the client accepts HTML
 }
@@ -26,10 +26,12 @@ func (r *hostileRequest) text() string {
 	return strings.Join(head, "\r\n") + r.body
 }
 
+// removeHeader removes all headers with the name.
 func (r *hostileRequest) removeHeader(name string) {
 	r.headers = slices.DeleteFunc(r.headers, func(h string) bool { return strings.HasPrefix(h, name+":") })
 }
 
+// setHeader replaces all headers with the name by one.
 func (r *hostileRequest) setHeader(name, value string) {
 	r.removeHeader(name)
 	r.headers = append(r.headers, name+": "+value)
@@ -40,16 +42,16 @@ func (r *hostileRequest) setHeader(name, value string) {
 type requestMaker struct {
 	random     *rand.Rand
 	operations []operation
-	authorized string // the Authorization header of a partner
+	authorized string // value of a partner's Authorization header
 	site       string
-	made       map[string]struct{} // texts
+	made       map[string]struct{} // texts of all requests so far
 }
 
-// operation is an operation of the description.
+// operation is an operation of the API's description, such as GET of a path.
 type operation struct{ method, path string }
 
-// newRequestMaker returns a maker for an API. The same seed makes the same requests of the same
-// description.
+// newRequestMaker returns a maker of requests from the partner p, for the operations of the running
+// API. The same seed and operations make the same requests.
 func (h *hostile) newRequestMaker(p *batchClient, seed uint64) (*requestMaker, error) {
 	m := &requestMaker{
 		random:     rand.New(rand.NewPCG(seed, 0)), // repeatable
@@ -67,7 +69,8 @@ func (h *hostile) newRequestMaker(p *batchClient, seed uint64) (*requestMaker, e
 	}
 	for _, path := range slices.Sorted(maps.Keys(description.Paths)) {
 		for _, method := range []string{"get", "put", "post", "delete"} {
-			if _, ok := description.Paths[path][method]; ok && !strings.HasSuffix(path, "/test") { // which calls out
+			// A test operation makes the service call other servers.
+			if _, ok := description.Paths[path][method]; ok && !strings.HasSuffix(path, "/test") {
 				m.operations = append(m.operations, operation{strings.ToUpper(method), path})
 			}
 		}
@@ -90,7 +93,7 @@ func (m *requestMaker) next() hostileRequest {
 	}
 }
 
-// make returns a valid request that one to four faults have changed.
+// make returns a valid request, changed by one to four random faults.
 func (m *requestMaker) make() hostileRequest {
 	r := m.valid()
 	faults := []func(*hostileRequest){m.breakPath, m.breakQuery, m.breakHeader, m.breakBody, m.breakMethod}
@@ -109,9 +112,11 @@ func isFraming(header string) bool {
 	return name == "content-length" || name == "transfer-encoding"
 }
 
+// pick returns a random element.
 func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
 
-// validBodies are bodies by the end of their operation's path.
+// validBodies maps the end of an operation's path to a valid body. Other operations have the body
+// {}.
 var validBodies = map[string]string{
 	"/batches":     `{"batchReference":"b","rows":[{"customerReference":"c","rowReference":"r","amount":1}]}`,
 	"/validation":  `{"batchReference":"b","rows":[{"customerReference":"c","rowReference":"r","amount":1}]}`,
@@ -128,7 +133,7 @@ var validBodies = map[string]string{
 	"/signup":             `{"behaviour":"pays"}`,
 }
 
-// validParams are values of the path parameters.
+// validParams replaces path parameters, other than {siteId}, by valid values.
 var validParams = strings.NewReplacer(
 	"{customerReference}", "c", "{batchReference}", "b",
 	"{paymentIntentId}", "pi_01a21f3c-0d4f-74df-bb40-7ebbe5759b72",
@@ -136,7 +141,7 @@ var validParams = strings.NewReplacer(
 	"{traceId}", strings.Repeat("a", 32), "{code}", strings.Repeat("A", 16), "{token}", "t", "{linkId}", "l",
 	"{guide}", "webhooks", "{asset}", "a.css")
 
-// valid returns a request to a random operation.
+// valid returns a valid request to a random operation.
 func (m *requestMaker) valid() hostileRequest {
 	o := pick(m.random, m.operations)
 	r := hostileRequest{
@@ -156,7 +161,7 @@ func (m *requestMaker) valid() hostileRequest {
 	return r
 }
 
-// hostileTexts are values that parsers get wrong.
+// hostileTexts are values that parsers often get wrong.
 var hostileTexts = []string{
 	"", " ", ".", "..", "../..", "%00", "%2e%2e%2f", "%2F", "%25", "%", "%zz", "%ff", "%C0%AF", "%ED%A0%80",
 	"%E2%80%AE",
@@ -166,6 +171,7 @@ var hostileTexts = []string{
 	strings.Repeat("a", 129), strings.Repeat("a", 4_000), strings.Repeat("%41", 500),
 }
 
+// text returns a hostile text, one time in three with a random number at its end.
 func (m *requestMaker) text() string {
 	if m.random.IntN(3) > 0 {
 		return pick(m.random, hostileTexts)
@@ -173,6 +179,7 @@ func (m *requestMaker) text() string {
 	return fmt.Sprint(pick(m.random, hostileTexts), m.random.Uint32())
 }
 
+// breakPath changes a random segment of the request's path.
 func (m *requestMaker) breakPath(r *hostileRequest) {
 	path, query, hasQuery := strings.Cut(r.target, "?")
 	segments := strings.Split(path, "/")
@@ -206,6 +213,7 @@ func (m *requestMaker) breakPath(r *hostileRequest) {
 	r.target = path
 }
 
+// breakQuery adds a query parameter with a hostile value, sometimes twice.
 func (m *requestMaker) breakQuery(r *hostileRequest) {
 	separator := "?"
 	if strings.Contains(r.target, "?") {
@@ -220,6 +228,7 @@ func (m *requestMaker) breakQuery(r *hostileRequest) {
 	}
 }
 
+// breakHeader adds, changes or removes a header.
 func (m *requestMaker) breakHeader(r *hostileRequest) {
 	text := strings.NewReplacer("\r", "", "\n", "").Replace(m.text())
 	switch m.random.IntN(10) {
@@ -256,6 +265,7 @@ func (m *requestMaker) breakHeader(r *hostileRequest) {
 	}
 }
 
+// breakBody damages or replaces the body.
 func (m *requestMaker) breakBody(r *hostileRequest) {
 	if r.body == "" {
 		r.body = "{}"
@@ -289,6 +299,7 @@ func (m *requestMaker) breakBody(r *hostileRequest) {
 	}
 }
 
+// breakMethod replaces the method by a random one, which may be invalid.
 func (m *requestMaker) breakMethod(r *hostileRequest) {
 	r.method = pick(m.random, []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT",
 		"get", "BREW", "G\x01T", strings.Repeat("M", 1+m.random.IntN(64))})

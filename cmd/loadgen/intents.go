@@ -25,8 +25,8 @@ func intentsCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// intents measures the throughput and latency of payment intents. The handlers for comparison are
-// in intents_reference.go.
+// intents measures the throughput and latency of creating payment intents. It compares the service
+// with the two handlers of intents_reference.go.
 type intents struct {
 	bench
 	workers  int
@@ -52,7 +52,7 @@ func (i *intents) run(ctx context.Context) error {
 		newContender("bare insert handler", i.reference, &call{url: i.referenceURL + "/bare", body: text.body}),
 	}
 	steady := newDistribution(fmt.Sprintf("a picture at %g/s", i.rate))
-	// The floor is the latency of the disk and the machine alone.
+	// floor is the latency that the disk and the machine cause without the service.
 	floor := newDistribution(fmt.Sprintf("a bare insert at %g/s", i.rate))
 	order := slices.Clone(parts)
 	for range i.runs { // in alternating order, so that a drift of the machine affects all
@@ -71,8 +71,8 @@ func (i *intents) run(ctx context.Context) error {
 	return i.show(parts, steady, floor)
 }
 
-// start starts the API, with a rate limit that is never reached, and the references in a process of
-// their own.
+// start starts the API with a rate limit that is never reached, and the handlers for comparison in
+// a process of their own.
 func (i *intents) start(ctx context.Context) error {
 	if err := i.open(ctx); err != nil {
 		return err
@@ -99,11 +99,13 @@ func (i *intents) close() error {
 	return errors.Join(terminateAll(i.api, i.reference), i.bench.close())
 }
 
+// intentCall returns a call that creates a payment intent with the body.
 func (i *intents) intentCall(body string) *call {
 	url := i.apiURL + "/checkout/" + i.site.ID.String() + "/payment-intent"
 	return &call{url: url, authorization: bearer(i.token), body: body}
 }
 
+// show reports the results. parts has the order of run.
 func (i *intents) show(parts []*contender, steady, floor *distribution) error {
 	var all []*series
 	for _, part := range parts {
@@ -117,7 +119,8 @@ func (i *intents) show(parts []*contender, steady, floor *distribution) error {
 	})
 }
 
-// createIntent creates a payment intent and returns its id.
+// createIntent makes a call that creates a payment intent, and returns the intent's id. It repeats
+// a call that is answered with 503.
 func (c *loadClient) createIntent(ctx context.Context, call *call) (id string, err error) {
 	err = retryRefused(ctx, func() error {
 		return c.send(call, func(status int, body []byte) error {
@@ -128,7 +131,7 @@ func (c *loadClient) createIntent(ctx context.Context, call *call) (id string, e
 	return id, err
 }
 
-// intentID returns the id in the answer to a new payment intent.
+// intentID returns the id of the new payment intent in an answer's body.
 func intentID(body []byte) string {
 	_, rest, _ := strings.Cut(string(body), `"paymentIntentId":"`)
 	id, _, _ := strings.Cut(rest, `"`)

@@ -22,11 +22,12 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// referenceBase is the base URL in the QR codes of the references. Like that of the service, it is
-// short and in capitals.
+// referenceBase is the base URL in the QR codes of the reference handlers. Like the URL of the
+// service, it is short and in capitals.
 const referenceBase = "HTTP://127.0.0.1:8080/P/"
 
-// startReference starts this program as the references, and returns their base URL.
+// startReference starts this program as a server of the reference handlers, and returns its base
+// URL.
 func (b *bench) startReference(site models.Site) (*process, string, error) {
 	own, err := os.Executable()
 	if err != nil {
@@ -46,9 +47,10 @@ func intentsReferenceCommand(out io.Writer) *cobra.Command {
 	}
 }
 
-// serveReference serves the references until the context ends.
+// serveReference serves the reference handlers until the context ends. They create payment intents
+// of the Site in the database.
 func serveReference(ctx context.Context, out io.Writer, database, site, organisation string) error {
-	// The pool is the same as that of svc api.
+	// The pool has the default size, as in `svc api`.
 	store, err := models.Open(postgres.Config{DSN: database, ApplicationName: "reference"})
 	if err != nil {
 		return err
@@ -71,26 +73,28 @@ func serveReference(ctx context.Context, out io.Writer, database, site, organisa
 	return errors.Join(app.Listener(ln), store.Close())
 }
 
-// intentReference creates payment intents with nothing around the insert: no token, no limits, no
-// checks.
+// intentReference holds the reference handlers, which the scenario intents compares the service
+// with. They create payment intents without a token, limits or checks.
 type intentReference struct {
 	db           *sql.DB
 	site         models.SiteID
 	organisation models.OrganisationID
 }
 
+// referenceIntent is the body of a request.
 type referenceIntent struct {
 	Amount  int64  `json:"amount"`
 	OrderID string `json:"orderId"`
 }
 
+// referenceAnswer is the body of an answer.
 type referenceAnswer struct {
 	QRCode          string `json:"qrCode"`
 	PaymentIntentID string `json:"paymentIntentId"`
 	OrderID         string `json:"orderId,omitempty"`
 }
 
-// bare inserts the same row as the service, and answers with the text of the QR code.
+// bare inserts a row as the service does, and answers with the text of the QR code.
 func (r *intentReference) bare(c *fiber.Ctx) error {
 	answer, err := r.insert(c)
 	if err != nil {
@@ -99,7 +103,8 @@ func (r *intentReference) bare(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusCreated).JSON(answer)
 }
 
-// naive inserts the same row, and encodes the picture as in the documentation of the encoder.
+// naive inserts a row as the service does, and answers with a picture of the QR code. It encodes
+// the picture as the documentation of the encoder shows.
 func (r *intentReference) naive(c *fiber.Ctx) error {
 	answer, err := r.insert(c)
 	if err != nil {
@@ -120,7 +125,8 @@ func (r *intentReference) naive(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusCreated).JSON(answer)
 }
 
-// insert inserts a payment intent from the request.
+// insert inserts the payment intent of a request, and returns the answer with the text of the QR
+// code.
 func (r *intentReference) insert(c *fiber.Ctx) (referenceAnswer, error) {
 	var in referenceIntent
 	if err := c.BodyParser(&in); err != nil {

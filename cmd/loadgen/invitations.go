@@ -18,15 +18,16 @@ func invitationsCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// invitations measures the rate of invitations with and without the exact counts of customer links.
-// The worker's folding of counts is included.
+// invitations measures the rate of invitations with and without the exact counts of customer links,
+// to show what the counts cost. The cost includes the folding of changes into the counts.
 type invitations struct {
 	bench
 	measured time.Duration
 }
 
-// These statements remove and restore the trigger and the index that keep totals exact. Both
-// invalidate all plans, so that the table must be analysed for new ones.
+// withoutCounts are statements that remove the triggers and the index for exact counts. withCounts
+// restores them. Such changes invalidate the query plans of the table. It is then analysed, so that
+// new plans are good.
 var (
 	withoutCounts = []string{
 		"ALTER TABLE customer_links DISABLE TRIGGER USER", "DROP INDEX customer_links_overdue_whole",
@@ -67,7 +68,8 @@ func (i *invitations) run(ctx context.Context) error {
 	})
 }
 
-// invite measures one run on a new Site. The time includes the folding of all counts.
+// invite measures one run on a new Site, and adds the rate to the series. The measured time
+// includes the folding of all changes.
 func (i *invitations) invite(ctx context.Context, into *series) error {
 	site, err := i.newSite(ctx)
 	if err == nil {

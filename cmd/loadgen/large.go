@@ -29,11 +29,12 @@ func largeCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// large measures the backlog of one large partner. The batches come through HTTP to `svc api`, and
-// one `svc worker` debits them on the sandbox rail.
+// large measures how fast the backlog of one large partner drains, compared with a backlog of four
+// partners and with other task queues. Batches come through HTTP to `svc api`. One `svc worker`
+// debits them on the sandbox rail.
 type large struct {
 	partners
-	rows, references int
+	rows, references int    // of each backlog; tasks of each run of another queue
 	river            string // path of the program that measures River; may be ""
 
 	api     *process
@@ -73,7 +74,7 @@ func (l *large) run(ctx context.Context) error {
 	})
 }
 
-// reference adds the rate of another engine.
+// reference measures the rate of another task queue with measure, and adds it to the series.
 func (l *large) reference(
 	ctx context.Context, to *series, measure func(ctx context.Context, tasks int) (float64, error),
 ) error {
@@ -82,8 +83,8 @@ func (l *large) reference(
 	return err
 }
 
-// riverUpdate returns the rate at which River works jobs that update one row each, in jobs a
-// second.
+// riverUpdate returns the rate at which the task queue River runs jobs that update one row each, in
+// jobs per second.
 func (l *large) riverUpdate(ctx context.Context, jobs int) (rate float64, err error) {
 	cmd := exec.CommandContext(ctx, l.river, l.local.DatabaseURL, strconv.Itoa(jobs))
 	cmd.Stderr = os.Stderr
@@ -95,7 +96,8 @@ func (l *large) riverUpdate(ctx context.Context, jobs int) (rate float64, err er
 	return rate, err
 }
 
-// drainSeries holds the results of draining a backlog with a worker process.
+// drainSeries holds the results of draining a backlog with a worker process: its rate, and the CPU
+// time of Postgres and of the worker.
 type drainSeries struct{ rate, postgres, worker *series }
 
 func (d drainSeries) all() []*series { return []*series{d.rate, d.postgres, d.worker} }
@@ -127,8 +129,8 @@ func (l *large) start(ctx context.Context) error {
 
 func (l *large) close() error { return errors.Join(terminateAll(l.api), l.bench.close()) }
 
-// measure submits a backlog through the clients in rotation, and adds the rate at which a new
-// worker drains it, from its first settled row on.
+// measure submits a backlog through the clients in rotation, and then measures how a new worker
+// drains it.
 func (l *large) measure(ctx context.Context, clients []*batchClient, to drainSeries) error {
 	submitted := l.submitThrough(ctx, clients, l.rows, models.MaxBatchRows)
 	if err := errors.Join(submitted, l.checkpoint(ctx)); err != nil {
@@ -141,7 +143,8 @@ func (l *large) measure(ctx context.Context, clients []*batchClient, to drainSer
 	return errors.Join(l.drain(ctx, workers[0], to), terminateAll(workers...))
 }
 
-// drain adds the rate of the worker between its first and last settled row.
+// drain adds the results of the worker to the series. It measures from about the first settled row
+// to the last.
 func (l *large) drain(ctx context.Context, worker *process, to drainSeries) error {
 	var before int
 	err := await(ctx, time.Millisecond, func() (_ bool, err error) {

@@ -12,11 +12,12 @@ import (
 	"partnerbilling/models"
 )
 
-// linkWriters is the number of concurrent writers of links.
+// linkWriters is the number of concurrent writers of customer links.
 const linkWriters = 16
 
-// whileWriting calls do, which may be nil, while writers write links of a Site and a sweep runs,
-// for the duration. It returns the number of invitations.
+// whileWriting has linkWriters goroutines write customer links of a Site for the duration, with a
+// sweep beside them. It also calls do meanwhile, unless do is nil. It returns the number of
+// invitations. inviteOnly is explained at writeLinks.
 func (b *bench) whileWriting(
 	ctx context.Context, site models.SiteID, inviteOnly bool, duration time.Duration, do func(context.Context) error,
 ) (invited int, err error) {
@@ -59,8 +60,9 @@ func (b *bench) sweepLinks(ctx context.Context) error {
 	}
 }
 
-// writeLinks invites customers of a Site until the context ends. Unless inviteOnly is set, it signs
-// every second one up and revokes every fifth. It returns the number of invitations.
+// writeLinks invites customers of a Site until the context ends. Unless inviteOnly is set, every
+// second customer also signs up, and every fifth link is revoked. It returns the number of
+// invitations.
 func (b *bench) writeLinks(ctx context.Context, site models.SiteID, inviteOnly bool) (int, error) {
 	name := rand.Text()
 	for n := 0; ; n++ {

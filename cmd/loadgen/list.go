@@ -33,28 +33,29 @@ func listCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// list measures pages of the customer list, read through the store. The API adds a cost that does
-// not depend on the number of customers.
+// list measures whether pages of the customer list are slower for a large Site than for a small
+// one. It also checks the exact totals while links are written. It reads through the store: the API
+// would add a cost that does not depend on the number of customers.
 type list struct {
 	bench
-	few, links, reads int
-	writing           time.Duration
-	recount           *series
+	few, links, reads int           // links of the small and of the large Site; reads of each page
+	writing           time.Duration // of the check of totals
+	recount           *series       // time to recount all links of a Site
 }
 
-// listCell is a page of the list with a combination of filters.
+// listCell is one page of the list with one combination of filters.
 type listCell struct {
 	name   string
 	query  models.LinkQuery
 	p50    float64 // ms
-	blocks float64 // read from the buffers or the disk
+	blocks float64 // that Postgres reads, from the buffers or the disk
 }
 
-// listPages lists the measured pages.
+// listPages lists the names of the measured pages.
 var listPages = []string{"first", "middle", "last"}
 
 // cells returns all pages with all combinations of filters, of a Site whose newest link was invited
-// at now.
+// at now. The cells of each combination are in the order of listPages.
 func (l *list) cells(site models.SiteID, now models.Millis) []*listCell {
 	at := func(part int) *models.Millis {
 		m := now.Add(-listSpan / 100 * time.Duration(100-part)).Add(12_345_678)
@@ -117,7 +118,7 @@ func (l *list) run(ctx context.Context) error {
 	return l.report(append(all, counts), slices.Concat(times, blocks, []ratio{totals}))
 }
 
-// seedCells fills a Site and returns its cells, with the blocks of each.
+// seedCells creates a Site with links, and returns its cells. It fills in the blocks of each cell.
 func (l *list) seedCells(ctx context.Context, links int) (models.SiteID, []*listCell, error) {
 	site, err := l.seedList(ctx, links)
 	if err != nil {
@@ -136,13 +137,14 @@ func (l *list) seedCells(ctx context.Context, links int) (models.SiteID, []*list
 	return site, cells, nil
 }
 
-// listReader holds cells and their store.
+// listReader is the store of a Site and the cells to read from it.
 type listReader struct {
 	store *models.Store
 	cells []*listCell
 }
 
-// measure reads all pages of all Sites in rotation, so that a drift of the machine affects all.
+// measure fills in the p50 of all cells. It reads the cells of all Sites in rotation, so that a
+// drift of the machine affects all.
 func (l *list) measure(ctx context.Context, readers []listReader) error {
 	took := make(map[*listCell]*series)
 	for range l.reads {
@@ -177,7 +179,8 @@ func (l *list) blocks(ctx context.Context, q models.LinkQuery) (float64, error) 
 	return float64(plan.Blocks()), err
 }
 
-// summary returns two series for each page, with a value for each combination of filters.
+// summary returns two series for each page: the p50 and the blocks, with one value for each
+// combination of filters.
 func summary(of string, cells []*listCell) []*series {
 	var all []*series
 	for i, page := range listPages {
@@ -192,8 +195,8 @@ func summary(of string, cells []*listCell) []*series {
 	return all
 }
 
-// compare compares each page of the large Site with that of the small one. It returns the median
-// and the worst ratio.
+// compare compares each cell of the large Site with that of the small one. For times and for
+// blocks, it returns the median and the worst ratio.
 func compare(few, many []*listCell) (times, blocks []ratio) {
 	var byTime, byBlocks []ratio
 	for i := range many {
@@ -214,8 +217,9 @@ func compare(few, many []*listCell) (times, blocks []ratio) {
 		"blocks, median of all pages and filters")
 }
 
-// verifyTotals compares totals with count(*) in the same snapshot, while links are written and
-// swept. It returns the durations of the counts, and the fraction of correct totals.
+// verifyTotals compares the totals of random cells with count(*) in the same snapshot, while links
+// are written and swept. It returns the durations of the counts, and the fraction of correct
+// totals.
 func (l *list) verifyTotals(ctx context.Context, site models.SiteID, cells []*listCell) (*series, float64, error) {
 	counts := &series{Name: "count(*) in place of a total", Unit: "ms"}
 	correct := 0

@@ -10,12 +10,13 @@ import (
 	"partnerbilling/models"
 )
 
-// listSpan is the time over which the invitations of a list are spread.
+// listSpan is the time over which the invitations of a Site are spread.
 const listSpan = 2 * 365 * 24 * time.Hour
 
-// seedLinks inserts $2 links of the Site $1. The newest was invited at $3, the oldest $4 ms
-// earlier. Of 100 links, 60 are linked, 25 expired, 5 revoked and 10 invited. Among the newest, $5
-// invitations are past their expiry and not swept. Ids grow with time, as those of the service do.
+// seedLinks inserts $2 customer links of the Site $1. The newest one was invited at $3, in Unix
+// milliseconds, and the oldest one about $4 ms earlier. Of 100 links, 60 are linked, 25 expired, 5
+// revoked and 10 invited. About $5 of the newest invitations are past their expiry, and no sweep
+// has recorded that. Ids grow with time, as those of the service do.
 const seedLinks = `
 INSERT INTO customer_links (site_id, id, customer_reference, state, invited_at, expires_at, linked_at, party,
 	key_id)
@@ -36,8 +37,8 @@ func (b *bench) newSite(ctx context.Context) (models.SiteID, error) {
 	return site.ID, err
 }
 
-// seedList fills a new Site with links. For speed it disables triggers, creates the indexes
-// afterwards, and recounts the totals.
+// seedList creates a Site with a number of links. For speed, it writes the links without triggers
+// and indexes, and then recounts the totals. It adds the time of the recount to l.recount.
 func (l *list) seedList(ctx context.Context, links int) (models.SiteID, error) {
 	site, err := l.newSite(ctx)
 	if err != nil {

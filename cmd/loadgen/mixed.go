@@ -26,33 +26,35 @@ func mixedCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// mixed measures the mix of requests of an ordinary day.
+// mixed measures the latency of partners' requests of all kinds, mixed as on an ordinary day, while
+// a worker settles the submitted batches.
 type mixed struct {
 	partners
 	organisations int
 	measured      time.Duration
-	rate          float64
+	rate          float64 // requests per second
 
 	api, worker *process
-	callers     []mixedCaller
-	round       int // number of the run, in references
+	callers     []mixedCaller // one for each Site
+	round       int           // number of the run, from 1; it makes references unique
 }
 
 // mixedCaller makes requests for a Site. It has a token and a payment intent to read.
 type mixedCaller struct {
-	billing, checkout string // base URLs
-	authorization     string
-	intent            string
+	billing, checkout string // URLs of the Site's areas
+	authorization     string // header with the token
+	intent            string // id of the payment intent
 }
 
-// mixedKind is a kind of request.
+// mixedKind is a kind of request. call returns the request with the number n of a caller.
 type mixedKind struct {
 	name      string
-	weight    int // of 20
+	weight    int // requests of the kind in every 20
 	call      func(p *mixedCaller, n int) *call
 	latencies *latencySeries
 }
 
+// kinds returns all kinds of requests, without latencies.
 func (m *mixed) kinds() []*mixedKind {
 	kinds := []*mixedKind{
 		{name: "list customers", weight: 5, call: func(p *mixedCaller, _ int) *call {
@@ -114,7 +116,8 @@ func (m *mixed) run(ctx context.Context) error {
 	return m.report(results, []ratio{{Name: "memory of the API", Value: memory.max(), Target: -100, Unit: "MB"}})
 }
 
-// measure makes requests at the rate, of all kinds by their weights.
+// measure makes requests of all kinds at the rate, by their weights. It adds their latencies, and
+// the CPU time of the API per request.
 func (m *mixed) measure(ctx context.Context, kinds []*mixedKind, all *distribution, cost *series) error {
 	if err := m.checkpoint(ctx); err != nil {
 		return err
@@ -145,7 +148,7 @@ func (m *mixed) measure(ctx context.Context, kinds []*mixedKind, all *distributi
 	return errors.Join(err, together.failure())
 }
 
-// start starts the API and a worker, and creates the callers, each with a settled batch and a
+// start starts the API and a worker, and creates the callers. Each caller has a settled batch and a
 // payment intent.
 func (m *mixed) start(ctx context.Context) error {
 	if err := m.open(ctx); err != nil {
@@ -177,7 +180,7 @@ func (m *mixed) start(ctx context.Context) error {
 	return m.awaitSettled(ctx)
 }
 
-// addCaller creates the caller of a Site.
+// addCaller creates the caller of the Site with the index i.
 func (m *mixed) addCaller(ctx context.Context, base string, i int) error {
 	site := m.sites[i]
 	access, err := m.newBatchClient(ctx, newLoadClient(1), base, site)

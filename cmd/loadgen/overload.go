@@ -30,14 +30,15 @@ func overloadCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// overload measures the back-pressure of the service.
+// overload measures how the service answers requests at a multiple of its capacity: which rate it
+// still serves, how soon it refuses the rest, and how soon it recovers afterwards.
 type overload struct {
 	pinned
-	measured, calm time.Duration
-	times          float64
+	measured, calm time.Duration // of the overload; of each measurement before and after
+	times          float64       // rate of the overload ÷ capacity
 
-	intents []*call // that create a payment intent, one for each partner
-	next    atomic.Int64
+	intents []*call      // one for each partner; each creates a payment intent
+	next    atomic.Int64 // number of calls so far
 }
 
 const (
@@ -46,13 +47,15 @@ const (
 	probeRate        = 50 // probes per second
 )
 
-// overloadSeries holds the results.
+// overloadSeries holds the results over all runs; newOverloadSeries names the series. found is the
+// smallest fraction of acknowledged payment intents that are stored. failed is the largest fraction
+// of requests with no or an unexpected answer.
 type overloadSeries struct {
 	capacity, acceptedRate, refusedRate *series
 	accepted, refused, before, after    *distribution
 	lag, recovery, memory               *series
-	found                               float64 // smallest fraction of acknowledged payment intents that are stored
-	failed                              float64 // largest fraction of requests with no or an unexpected answer
+	found                               float64
+	failed                              float64
 }
 
 func newOverloadSeries() *overloadSeries {
@@ -131,13 +134,14 @@ func (o *overload) measure(ctx context.Context, f *overloadSeries) error {
 	return err
 }
 
-// maxUsualLatency returns the largest latency that counts as being as before the overload.
+// maxUsualLatency returns the largest latency that counts as usual: twice the p99 before the
+// overload.
 func maxUsualLatency(before *distribution) time.Duration {
 	return time.Duration(2 * before.p99.median() * float64(time.Millisecond))
 }
 
-// findCapacity returns the number of requests per second that the service answers to workers
-// without a pause.
+// findCapacity returns the number of requests per second that the service answers if
+// overloadWorkers make one request after another.
 func (o *overload) findCapacity(ctx context.Context) (perSecond float64, err error) {
 	c, until := o.measuringClient(overloadWorkers), time.Now().Add(o.calm)
 	began := time.Now()
@@ -156,9 +160,9 @@ func (o *overload) findCapacity(ctx context.Context) (perSecond float64, err err
 	return float64(calls.Load()) / time.Since(began).Seconds(), errors.Join(l.failure(), ctx.Err())
 }
 
-// nextCall returns a call that creates a payment intent, of the partners in rotation. Its
-// Idempotency-Key makes it a database transaction of several statements, so that the service has
-// more work than the generator.
+// nextCall returns a call that creates a payment intent, for the partners in rotation. The call has
+// a new Idempotency-Key. The service thus needs a database transaction of several statements, and
+// has more work than the generator.
 func (o *overload) nextCall() *call {
 	n := int(o.next.Add(1))
 	c := *o.intents[n%len(o.intents)]
@@ -166,16 +170,18 @@ func (o *overload) nextCall() *call {
 	return &c
 }
 
-// floodResults collects the results of the requests in an overload. It is safe for concurrent use.
+// floodResults collects the results of the requests in an overload. Its method add is safe for
+// concurrent use.
 type floodResults struct {
 	mu                sync.Mutex
-	accepted, refused []time.Duration // latencies
-	lag               []time.Duration // of the generator
+	accepted, refused []time.Duration // latencies, from the time when each request was due
+	lag               []time.Duration // how late the generator sent each request
 	created           []models.PaymentIntentID
 	failed            int // requests with no or an unexpected answer
 }
 
-// flood sends requests at a rate, over connections that are open already.
+// flood sends requests at a rate for the measured time, at first over connections that are open
+// already.
 func (o *overload) flood(ctx context.Context, rate float64) (*floodResults, error) {
 	c, l := newLoadClient(openConns), &floodResults{}
 	if err := c.dialAhead(ctx, o.address, openConns/2); err != nil {
@@ -201,6 +207,7 @@ func (o *overload) flood(ctx context.Context, rate float64) (*floodResults, erro
 	return l, err
 }
 
+// add adds an answered or failed request.
 func (l *floodResults) add(status int, created models.PaymentIntentID, lag, took time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,14 +235,15 @@ func (o *overload) countStored(ctx context.Context, ids []models.PaymentIntentID
 	return stored, nil
 }
 
-// probe is a request that measures the latency: when it was due since the first, and how long it
-// took.
+// probe is a request that measures the latency. due is the time from the beginning of the
+// measurement until the request was due, and took the time from then to the answer.
 type probe struct{ due, took time.Duration }
 
-// failedProbe stands for the duration of a probe that was refused or had another error.
+// failedProbe is the duration that a refused or failed probe counts with. It is never usual.
 const failedProbe = time.Hour
 
-// probe measures the latency of requests at a low rate.
+// probe measures the latency of requests at a low rate. It adds the percentiles to the
+// distribution, and appends each request to probes.
 func (o *overload) probe(ctx context.Context, to *distribution, probes *[]probe) error {
 	c, began := newLoadClient(openConns), time.Now()
 	var mu sync.Mutex
@@ -257,13 +265,13 @@ func (o *overload) probe(ctx context.Context, to *distribution, probes *[]probe)
 	return err
 }
 
-// recoveredProbes is the number of successive probes with usual latency after which the service
-// counts as recovered. One such probe may be chance, and a single slow one much later may have
-// other causes.
+// recoveredProbes is the number of successive probes with usual latency that count as recovery. A
+// single usual probe may be chance. A single slow probe much later may have other causes.
 const recoveredProbes = 10
 
-// recoveryTime returns the time until the first of recoveredProbes successive usual probes was
-// answered. If there is no such series, it returns the time until the last probe was.
+// recoveryTime returns the time until the service had recovered: until the answer to the first of
+// recoveredProbes successive usual probes. Without such probes, it returns the time until the
+// answer to the last probe. The argument probes must not be empty.
 func recoveryTime(probes []probe, maxUsual time.Duration) time.Duration {
 	slices.SortFunc(probes, func(a, b probe) int { return cmp.Compare(a.due, b.due) })
 	usual := 0
@@ -280,7 +288,7 @@ func recoveryTime(probes []probe, maxUsual time.Duration) time.Duration {
 	return last.due + last.took
 }
 
-// start starts the service, and creates the partners.
+// start starts the API, and creates the partners.
 func (o *overload) start(ctx context.Context) error {
 	base, err := o.startPinned(ctx)
 	if err != nil {

@@ -29,20 +29,21 @@ func readerCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// reader measures the tables of unfinished work while a transaction keeps its snapshot. Vacuum then
-// removes no row version that was deleted since, and index scans pass them all.
+// reader measures how a database transaction that keeps its snapshot, such as a report, slows down
+// the statements that find unfinished work. Vacuum cannot remove row versions that were deleted
+// after the snapshot. Index scans must then pass over all of them.
 type reader struct {
 	partners
-	held, measured, warmUp time.Duration
+	held, measured, warmUp time.Duration // the flags explain these
 	load                   readerLoad
 
-	receivers *receivers
+	receivers *receivers // of the webhooks
 }
 
-// readerWindow is what happened during a measurement.
+// readerWindow is the result of one measurement under load.
 type readerWindow struct {
-	blocks           []float64 // by index of readerClaims
-	rows, deliveries float64   // settled and recorded per second
+	blocks           []float64 // of each call or row, by index of readerClaims
+	rows, deliveries float64   // rows settled, and webhook attempts recorded, per second
 }
 
 func (r *reader) run(ctx context.Context) error {
@@ -92,7 +93,7 @@ func (r *reader) run(ctx context.Context) error {
 			Target: 0.9}))
 }
 
-// start starts the servers and the receivers, and creates partners with endpoints.
+// start starts the servers and the receivers of webhooks, and creates partners with endpoints.
 func (r *reader) start(ctx context.Context) error {
 	r.libraries = []string{statementLibrary}
 	if err := r.open(ctx); err != nil {
@@ -120,8 +121,8 @@ func (r *reader) start(ctx context.Context) error {
 	return nil
 }
 
-// measure returns what happened under load before a reader begins, and at its end. A worker of all
-// queues drains the load.
+// measure measures twice under load: before the transaction begins, and just before it ends. A
+// worker of all queues drains the load.
 func (r *reader) measure(ctx context.Context) (before, after readerWindow, err error) {
 	w, err := r.startWorker(ctx, workerConfig{
 		queues: models.Queues, recurring: readerSweeps, rail: instantRail{},
@@ -135,6 +136,7 @@ func (r *reader) measure(ctx context.Context) (before, after readerWindow, err e
 	return before, after, errors.Join(err, load.end(), w.end())
 }
 
+// measureUnderLoad is measure without the start and the end of the load.
 func (r *reader) measureUnderLoad(ctx context.Context) (before, after readerWindow, err error) {
 	if err := wait(ctx, r.warmUp); err != nil {
 		return before, after, err
@@ -153,7 +155,8 @@ func (r *reader) measureUnderLoad(ctx context.Context) (before, after readerWind
 	return before, after, errors.Join(err, release())
 }
 
-// window measures for the duration.
+// window measures for the duration --measure. It returns an error if one of readerClaims did not
+// run in that time.
 func (r *reader) window(ctx context.Context) (w readerWindow, err error) {
 	before, err := r.readWork(ctx)
 	if err != nil {
@@ -180,8 +183,8 @@ func (r *reader) window(ctx context.Context) (w readerWindow, err error) {
 	return w, nil
 }
 
-// holdSnapshot begins a transaction that keeps its snapshot until release is called. Its connection
-// has none of the service's settings, like that of a report or a dump.
+// holdSnapshot begins a database transaction that keeps its snapshot until release is called. The
+// connection has none of the service's settings, like the connection of a report or a dump.
 func (r *reader) holdSnapshot(ctx context.Context) (release func() error, err error) {
 	conn, err := pgx.Connect(ctx, r.databaseURL)
 	if err != nil {

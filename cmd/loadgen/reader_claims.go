@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// statementLibrary counts the blocks that each statement reads.
+// statementLibrary is the extension of Postgres that counts the blocks that each statement reads.
 const statementLibrary = "pg_stat_statements"
 
 // readerClaim is a statement that finds, claims or counts unfinished work.
 type readerClaim struct {
 	name  string
-	text  string // a part of this statement alone, without constants
-	byRow bool   // its blocks grow with its rows: concurrent calls share it
+	text  string // a part of the statement that no other statement has, without constants
+	byRow bool   // blocks are measured per row: one call serves several callers
 }
 
-// readerClaims lists the statements whose blocks the reader must not multiply.
+// readerClaims lists the statements whose blocks a long transaction (the reader) must not multiply.
 var readerClaims = []readerClaim{
 	{name: "look for due tasks", text: "SELECT FROM outbox\n    WHERE queue ="},
 	{name: "claim due tasks", text: "-- Claims due tasks of one queue for dispatch."},
@@ -31,6 +31,7 @@ var readerClaims = []readerClaim{
 	{name: "list endpoints with parked events", text: "-- Lists the endpoints with parked events"},
 }
 
+// unit returns the unit of blocks.
 func (c readerClaim) unit() string {
 	if c.byRow {
 		return "blocks a row"
@@ -38,11 +39,11 @@ func (c readerClaim) unit() string {
 	return "blocks a call"
 }
 
-// readerStatement is what a statement has done so far.
+// readerStatement counts the calls of a statement so far, and their rows and blocks.
 type readerStatement struct{ Calls, Rows, Blocks int64 }
 
-// blocks returns the blocks of each call or row between two readings. It reports false if there was
-// none.
+// blocks returns the blocks per call or row between two readings. It reports false if there was no
+// call or row.
 func (c readerClaim) blocks(before, after readerStatement) (float64, bool) {
 	n := after.Calls - before.Calls
 	if c.byRow {
@@ -51,12 +52,13 @@ func (c readerClaim) blocks(before, after readerStatement) (float64, bool) {
 	return float64(after.Blocks-before.Blocks) / float64(n), n > 0
 }
 
-// readerWork is the work that was done so far.
+// readerWork counts the work that was done so far.
 type readerWork struct {
 	statements       []readerStatement // by index of readerClaims
-	rows, deliveries int
+	rows, deliveries int               // settled rows; recorded webhook attempts
 }
 
+// readWork reads the counts from the database.
 func (r *reader) readWork(ctx context.Context) (w readerWork, err error) {
 	var all []struct {
 		Query string

@@ -13,22 +13,24 @@ import (
 	"partnerbilling/models"
 )
 
-// readerLoad is the steady load, in items per second.
+// readerLoad is the steady load of the scenario reader, in items per second. A batch has 1000 rows.
 type readerLoad struct{ batches, payments, events int }
 
-// readerSweeps lists the recurring work beside the load. Other kinds compare or remove old work.
+// readerSweeps lists the kinds of recurring tasks that run beside the load. It leaves out those
+// that compare or remove old work.
 var readerSweeps = []models.TaskKind{
 	models.TaskReleaseWebhooks, models.TaskExpireInvitations, models.TaskExpirePaymentIntents, models.TaskCloseBatches,
 }
 
-// runningLoad is a load until its end.
+// runningLoad is a load that runs until end is called.
 type runningLoad struct {
 	stop  context.CancelFunc
 	group *errgroup.Group
 }
 
-// startLoad submits batches, payments and events at a steady rate until end is called. The
-// dispatcher hears of every second item of a Site, as from the API; its polls find the others.
+// startLoad submits batches, payments and events at a steady rate until end is called. It notifies
+// the dispatcher of w of every second item of a Site, as the API would. The dispatcher must find
+// the other items by its polls.
 func (r *reader) startLoad(ctx context.Context, w *worker) *runningLoad {
 	ctx, stop := context.WithCancel(ctx)
 	load := &runningLoad{stop: stop}
@@ -68,7 +70,7 @@ func (r *reader) startLoad(ctx context.Context, w *worker) *runningLoad {
 	return load
 }
 
-// isTold reports whether the dispatcher hears of the item of this number.
+// isTold reports whether the dispatcher is notified of the item with the number n.
 func (r *reader) isTold(n int) bool { return n/len(r.sites)%2 == 0 }
 
 // startPayment creates a payment intent that a customer begins to pay.

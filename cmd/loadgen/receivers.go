@@ -14,10 +14,10 @@ import (
 // arrivalTimeout bounds the wait for committed events to arrive.
 const arrivalTimeout = 2 * time.Minute
 
-// receivers holds the servers of partners, each on a port of its own. They record when each event
-// first arrives.
+// receivers holds the partners' servers for webhooks, one for each endpoint, each on a port of its
+// own. They record when each event first arrives.
 type receivers struct {
-	urls   []string
+	urls   []string    // by endpoint
 	ports  map[int]int // endpoints by port
 	server *fasthttp.Server
 	served sync.WaitGroup
@@ -26,11 +26,11 @@ type receivers struct {
 	release chan struct{}        // closed to release hanging requests; nil while no endpoint hangs
 	sent    map[string]time.Time // commit times of the measured events, by id
 	got     map[string]time.Time // arrival times of all events, by id
-	missing int                  // measured events that have not arrived
-	arrived chan struct{}        // signalled when no event is missing any more
+	missing int                  // number of measured events that have not arrived
+	arrived chan struct{}        // signalled when missing becomes 0
 }
 
-// newReceivers starts n servers.
+// newReceivers starts n servers, for the endpoints 0 to n-1.
 func newReceivers(ctx context.Context, n int) (*receivers, error) {
 	r := &receivers{arrived: make(chan struct{}, 1), ports: make(map[int]int, n)}
 	r.reset()
@@ -52,6 +52,7 @@ func portOf(addr net.Addr) int {
 	return tcp.Port
 }
 
+// close answers hanging requests and stops the servers.
 func (r *receivers) close() error {
 	r.setHanging(false)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -68,8 +69,8 @@ func (r *receivers) reset() {
 	r.sent, r.got, r.missing = map[string]time.Time{}, map[string]time.Time{}, 0
 }
 
-// setHanging makes one endpoint in ten hang: it accepts requests and does not answer. When hanging
-// ends, the held requests are answered.
+// setHanging makes one endpoint in ten hang: its server accepts requests and does not answer. When
+// hanging ends, the held requests are answered.
 func (r *receivers) setHanging(hanging bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +83,8 @@ func (r *receivers) setHanging(hanging bool) {
 	}
 }
 
-// committed records the commit of a measured event.
+// committed records that a measured event was committed at the time. The event may have arrived
+// before.
 func (r *receivers) committed(id string, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +94,7 @@ func (r *receivers) committed(id string, at time.Time) {
 	}
 }
 
-// receive handles a notification.
+// receive handles the delivery of an event. It holds the answer while the endpoint hangs.
 func (r *receivers) receive(c *fasthttp.RequestCtx) {
 	release := r.record(string(c.Request.Header.Peek("webhook-id")), time.Now())
 	if release != nil && hangs(r.ports[portOf(c.LocalAddr())]) {
@@ -100,7 +102,8 @@ func (r *receivers) receive(c *fasthttp.RequestCtx) {
 	}
 }
 
-// record records the arrival of an event. It returns the channel that releases hanging requests.
+// record records the arrival of an event. It returns the channel that is closed to release hanging
+// requests, or nil if no endpoint hangs.
 func (r *receivers) record(id string, at time.Time) (release chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,8 +122,8 @@ func (r *receivers) record(id string, at time.Time) (release chan struct{}) {
 	return r.release
 }
 
-// await waits until every measured event has arrived, and returns their latencies. It must be
-// called after all commits.
+// await waits until every measured event has arrived, and returns their latencies from commit to
+// arrival. All commits must be recorded before.
 func (r *receivers) await(ctx context.Context) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, arrivalTimeout)
 	defer cancel()
@@ -137,7 +140,8 @@ func (r *receivers) await(ctx context.Context) ([]time.Duration, error) {
 	}
 }
 
-// latencies returns the latencies of the measured events, or how many are missing.
+// latencies returns the latencies of the measured events, or the number of missing events if there
+// are any.
 func (r *receivers) latencies() (latencies []time.Duration, missing int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -42,20 +42,20 @@ clean. Otherwise the exit code is 1.`,
 	return cmd
 }
 
-// soak is a long run under load with everything that operations bring: restarts, failovers, a
-// migration and a backup.
+// soak is a long run under load, with everything that happens in operation: restarts, failovers, a
+// migration and a backup. It checks that requests keep succeeding, and that nothing is lost.
 type soak struct {
 	ha
-	duration, measured  time.Duration
-	part                float64
+	duration, measured  time.Duration // of the load; of the measurement of the capacity
+	part                float64       // of the capacity that is offered
 	restarts, failovers int
 
-	soakFleet *soakFleet // fleet is its haFleet
+	soakFleet *soakFleet // ha.fleet is the haFleet in it
 	load      *soakLoad
 	schedule  []soakEvent
-	events    map[soakPhase]int
-	capacity  float64 // requests a second
-	took      time.Duration
+	events    map[soakPhase]int // number of events that have happened, by kind
+	capacity  float64           // requests per second
+	took      time.Duration     // of the load
 }
 
 func (s *soak) run(ctx context.Context) (err error) {
@@ -80,8 +80,8 @@ func (s *soak) run(ctx context.Context) (err error) {
 	return errBroken
 }
 
-// execute measures the capacity, runs the load and the events, and audits the result. It returns
-// the breaches.
+// execute opens the fleet, measures the capacity, runs the load and the events, and audits the
+// result. It returns the breaches.
 func (s *soak) execute(ctx context.Context) ([]string, error) {
 	if err := s.soakFleet.open(ctx); err != nil {
 		return nil, err
@@ -108,8 +108,9 @@ func (s *soak) execute(ctx context.Context) ([]string, error) {
 	return append(unsettled, broken...), err
 }
 
-// audit checks the result of the run: by the partners' records, the gateway's list and the
-// webhooks, and by the service's own reconciliation and audit.
+// audit checks the result of the run by the partners' records, the gateway's list of debits and the
+// webhooks, and by the service's own reconciliation and audit. It returns the breaches. On the way
+// it stops the processes.
 func (s *soak) audit(ctx context.Context) (broken []string, err error) {
 	f := s.soakFleet
 	for _, site := range s.load.sites {
@@ -132,14 +133,15 @@ func (s *soak) audit(ctx context.Context) (broken []string, err error) {
 			}
 		}
 	}
-	broken = append(broken, admin(ctx, f.svc, f.env, "reconcile")...) // the gateway must still run
+	broken = append(broken, admin(ctx, f.svc, f.env, "reconcile")...) // needs the running gateway
 	f.stop()
 	broken = append(broken, stopMembers(f.members)...)
 	broken = append(broken, f.audit(ctx)...)
 	return append(broken, f.recorder.breaches()...), nil
 }
 
-// printBroken prints the breaches of the run, and where the log of the gateway is.
+// printBroken prints the breaches of the run, and where the log of the gateway is. With --json, it
+// prints to standard error.
 func (s *soak) printBroken(broken []string) error {
 	if len(broken) == 0 {
 		return nil

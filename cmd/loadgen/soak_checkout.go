@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// take removes the oldest item of a list and returns it. ok is false if the list is empty.
+// take removes the oldest item of one of the Site's lists, and returns it. ok is false if the list
+// is empty.
 func take[T any](s *soakSite, items *[]T) (first T, ok bool) {
 	s.state.Lock()
 	defer s.state.Unlock()
@@ -17,13 +18,14 @@ func take[T any](s *soakSite, items *[]T) (first T, ok bool) {
 	return first, true
 }
 
-// give adds an item to a list.
+// give adds an item to one of the Site's lists.
 func give[T any](s *soakSite, items *[]T, item T) {
 	s.state.Lock()
 	defer s.state.Unlock()
 	*items = append(*items, item)
 }
 
+// createIntent creates a payment intent, and plans what happens to it later.
 func (s *soakSite) createIntent(ctx context.Context) error {
 	ctx = withKind(ctx, "create a payment intent")
 	s.state.Lock()
@@ -45,11 +47,11 @@ func (s *soakSite) createIntent(ctx context.Context) error {
 	return nil
 }
 
-// payWithin is how soon after its creation a payment intent is paid. Later the customer has left,
-// and the intent expires.
+// payWithin is the maximum age at which a payment intent is paid. Older ones are left to expire.
 const payWithin = 5 * time.Minute
 
-// payIntent has a customer pay the oldest payment intent. Without any it creates one.
+// payIntent has a customer pay the oldest payment intent that is to be paid. If there is none, it
+// creates one.
 func (s *soakSite) payIntent(ctx context.Context) error {
 	p, ok := take(s, &s.payable)
 	for ok && time.Since(p.created.from) > payWithin {
@@ -62,6 +64,8 @@ func (s *soakSite) payIntent(ctx context.Context) error {
 	return s.till.pay(withKind(ctx, "pay"), p)
 }
 
+// cancelIntent cancels the oldest payment intent that is to be cancelled. If there is none, it
+// creates one.
 func (s *soakSite) cancelIntent(ctx context.Context) error {
 	p, ok := take(s, &s.doomed)
 	if !ok {
@@ -70,7 +74,8 @@ func (s *soakSite) cancelIntent(ctx context.Context) error {
 	return s.till.cancel(mayEndLater(withKind(ctx, "cancel a payment intent"), p.created), p)
 }
 
-// awaitIntent reads a payment, and asks the service to hold the answer until its status is final.
+// awaitIntent reads the oldest paid payment intent, and asks the service to hold the answer until
+// the status is final. If there is none, it creates one.
 func (s *soakSite) awaitIntent(ctx context.Context) error {
 	p, ok := take(s, &s.pending)
 	if !ok {

@@ -9,8 +9,8 @@ import (
 	"partnerbilling/models"
 )
 
-// invite invites a new customer. Invitations and sign-ups of a Site happen in order, so that the
-// reference of a customer is its index.
+// invite invites a new customer of the Site. Invitations and sign-ups happen one at a time and in
+// order. The reference of a customer is thus the customer's index in s.customers.
 func (s *soakSite) invite(ctx context.Context) error {
 	ctx = withKind(ctx, "invite")
 	s.inviting.Lock()
@@ -32,7 +32,7 @@ func (s *soakSite) invite(ctx context.Context) error {
 	return nil
 }
 
-// signUpInvitee signs the first invited customer up. Without any it invites one.
+// signUpInvitee signs up the customer who was invited first. If there is none, it invites one.
 func (s *soakSite) signUpInvitee(ctx context.Context) error {
 	s.signing.Lock()
 	defer s.signing.Unlock()
@@ -63,8 +63,8 @@ func (s *soakSite) signUpInvitee(ctx context.Context) error {
 	return nil
 }
 
-// revokeCustomer revokes the customer that has been signed up for longest. Without any it signs one
-// up.
+// revokeCustomer revokes the link of the customer who signed up first of those in s.linked. If
+// there is none, it signs one up.
 func (s *soakSite) revokeCustomer(ctx context.Context) error {
 	c, ok := take(s, &s.linked)
 	if !ok {
@@ -73,7 +73,8 @@ func (s *soakSite) revokeCustomer(ctx context.Context) error {
 	return s.revoke(withKind(ctx, "revoke a customer"), c)
 }
 
-// auditGuests compares the customers that have signed up in the run with their links.
+// auditGuests checks that the customers who have signed up in the run are linked or, if the partner
+// has revoked them, revoked. It records differences as breaches.
 func (s *soakSite) auditGuests(ctx context.Context) error {
 	for _, c := range s.guests {
 		got, err := s.api.Customer(ctx, s.site.String(), c.reference)

@@ -12,15 +12,15 @@ import (
 	"partnerbilling/migrations"
 )
 
-// soakEvent is something that operators do, or that fails, during a run.
+// soakEvent is a scheduled event of a soak run: an act of operators, or a failure.
 type soakEvent struct {
 	At   time.Duration `json:"at"` // since the beginning of the load
 	Kind soakPhase     `json:"kind"`
 }
 
-// soakSchedule returns the events of a run in order. The seed determines it. Each event has an
-// equal part of the duration. The migration is in the middle, when tables have rows. The last event
-// is a rolling restart, so that processes also start on the migrated schema.
+// soakSchedule returns the events of a run in their order, which the seed determines. Each event
+// has an equal part of the duration. The migration is in the middle, when the tables have rows. The
+// last event is a rolling restart, so that processes also start on the migrated schema.
 func soakSchedule(seed uint64, duration time.Duration, restarts, failovers int) []soakEvent {
 	random := rand.New(rand.NewPCG(seed, 0)) // repeatable on purpose
 	kinds := []soakPhase{phaseBackup}
@@ -39,7 +39,8 @@ func soakSchedule(seed uint64, duration time.Duration, restarts, failovers int) 
 	return events
 }
 
-// runEvents lets the events happen one after another, each at its time or after the one before.
+// runEvents runs the events one after another. Each begins at its time, or when the one before has
+// ended.
 func (s *soak) runEvents(ctx context.Context, began time.Time) error {
 	do := map[soakPhase]func(context.Context) (string, error){
 		phaseRestart: s.restartFleet, phaseFailover: s.failOverUnderLoad, phaseMigration: s.migrate,
@@ -61,6 +62,8 @@ func (s *soak) runEvents(ctx context.Context, began time.Time) error {
 	return nil
 }
 
+// restartFleet replaces all APIs and workers. Like the other events, it returns a text for the line
+// of progress.
 func (s *soak) restartFleet(ctx context.Context) (string, error) {
 	defer s.soakFleet.recorder.begin(phaseRestart)()
 	began := time.Now()
@@ -69,8 +72,8 @@ func (s *soak) restartFleet(ctx context.Context) (string, error) {
 }
 
 // failOverUnderLoad kills the primary, promotes the standby, and rebuilds the old primary. The
-// failover ends when every API is ready again. Until the standby has caught up, and the replication
-// is synchronous again, no other event happens.
+// phase of the failover ends when every API is ready again. failOverUnderLoad returns when the new
+// standby has caught up, and the replication is synchronous again.
 func (s *soak) failOverUnderLoad(ctx context.Context) (string, error) {
 	var done promotion
 	end := s.soakFleet.recorder.begin(phaseFailover)
@@ -103,8 +106,8 @@ func (s *soak) backUp(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d MB in %s, verified", size/1e6, time.Since(began).Round(10*time.Millisecond)), err
 }
 
-// soakMigrations are migrations as a later release may have them: of tables that requests and
-// workers use all the time.
+// soakMigrations are migrations such as a later release may have. They change tables that requests
+// and workers use all the time.
 var soakMigrations = fstest.MapFS{
 	"9001_batch_channel.tx.up.sql": {Data: []byte(`ALTER TABLE batches ADD COLUMN channel text;
 ALTER TABLE batches ADD CONSTRAINT batches_channel CHECK (channel <> '') NOT VALID;
@@ -124,7 +127,7 @@ ALTER TABLE payment_intents VALIDATE CONSTRAINT payment_intents_channel;
 `)},
 }
 
-// migrate applies the later migrations.
+// migrate applies soakMigrations.
 func (s *soak) migrate(ctx context.Context) (string, error) {
 	defer s.soakFleet.recorder.begin(phaseMigration)()
 	all, err := withMigrations(soakMigrations)
@@ -139,7 +142,7 @@ func (s *soak) migrate(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d files in %s", n, time.Since(began).Round(time.Millisecond)), err
 }
 
-// withMigrations returns this binary's migrations and later ones.
+// withMigrations returns the migrations of the service together with later ones.
 func withMigrations(later fstest.MapFS) (fs.FS, error) {
 	all := fstest.MapFS{}
 	for name, file := range later {

@@ -13,35 +13,36 @@ import (
 	"time"
 )
 
-// soakFleet is a fleet with several APIs and workers, each of which is replaced as Kubernetes does.
+// soakFleet is an haFleet with several APIs and workers, which restart replaces as Kubernetes does.
 // The replication is synchronous, and both servers of the pair are durable.
 type soakFleet struct {
 	*haFleet
-	recorder *soakRecorder
+	recorder *soakRecorder // the transport of the partners' programs
 	random   *rand.Rand
 	workers  []*soakProcess
-	ending   *soakProcess // the API that is being replaced
+	ending   *soakProcess // the API that is being replaced; may be nil
 
 	mu     sync.Mutex
 	apis   []*soakProcess
-	routed []*soakProcess // APIs that new connections reach
-	dialed int
+	routed []*soakProcess // APIs that new connections can reach
+	dialed int            // number of connections so far
 }
 
-// soakProcess is a process of the fleet.
+// soakProcess is an API or a worker of the fleet.
 type soakProcess struct {
 	*process
-	command string
-	base    string // URL
+	command string // of svc
+	base    string // URL of the process
 }
 
 const (
 	soakProcesses = 2 // number of APIs, and of workers
-	// preStop is the time between the decision to end a pod and its SIGTERM: see
+	// preStop is the time from the decision to end a process until its SIGTERM, as in
 	// deploy/kubernetes/api.yaml.
 	preStop = 5 * time.Second
 )
 
+// newSoakFleet returns a fleet that is not open yet.
 func newSoakFleet(svc string, seed uint64) *soakFleet {
 	f := &soakFleet{
 		haFleet: &haFleet{
@@ -81,7 +82,7 @@ func (f *soakFleet) open(ctx context.Context) error {
 	return f.pair.Synchronous(ctx)
 }
 
-// start starts a process that runs a svc command, and waits until it is ready.
+// start starts a process that runs a command of svc, and waits until it is ready.
 func (f *soakFleet) start(ctx context.Context, command string) (*soakProcess, error) {
 	env := f.apiEnv("127.0.0.1:0")
 	p, base, err := listening(launch("svc", f.svc, env, command))
@@ -94,15 +95,15 @@ func (f *soakFleet) start(ctx context.Context, command string) (*soakProcess, er
 	return &soakProcess{p, command, base}, nil
 }
 
-// route makes new connections reach these APIs.
+// route makes new connections reach these APIs, and no others.
 func (f *soakFleet) route(apis ...*soakProcess) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.routed = slices.Clone(apis)
 }
 
-// dial connects to an API, as a Service of Kubernetes does: each connection goes to one API, which
-// closes it when it shuts down.
+// dial connects to one of the routed APIs in rotation, whatever the address, as a Service of
+// Kubernetes does. The connection stays with that API.
 func (f *soakFleet) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	f.mu.Lock()
 	f.dialed++
@@ -111,8 +112,8 @@ func (f *soakFleet) dial(ctx context.Context, network, _ string) (net.Conn, erro
 	return (&net.Dialer{}).DialContext(ctx, network, strings.TrimPrefix(api.base, "http://"))
 }
 
-// restart replaces every API and every worker, one at a time. A new one is ready before the old one
-// is asked to end.
+// restart replaces every API and every worker, one at a time. The new process is ready before the
+// old one is asked to end.
 func (f *soakFleet) restart(ctx context.Context) error {
 	for i, old := range f.apis {
 		api, err := f.start(ctx, old.command)
@@ -121,7 +122,8 @@ func (f *soakFleet) restart(ctx context.Context) error {
 		}
 		f.apis[i], f.ending = api, old
 		f.route(append(slices.Clone(f.apis), old)...)
-		// The old API gets new connections until every node knows that it is about to end.
+		// The old API still gets new connections until all routers know that the API is about to
+		// end.
 		known := between(f.random, preStop/5, preStop*4/5)
 		if err := wait(ctx, known); err != nil {
 			return err
@@ -144,7 +146,8 @@ func (f *soakFleet) restart(ctx context.Context) error {
 	return nil
 }
 
-// endProcess asks a process to end. Another end than a graceful one is a breach.
+// endProcess asks a process to end, and waits for that. If the process does not end gracefully,
+// that is a breach.
 func (f *soakFleet) endProcess(p *soakProcess) {
 	if err := p.terminate(); err != nil {
 		f.recorder.breach("a process did not end gracefully", "%v", err)
@@ -152,7 +155,7 @@ func (f *soakFleet) endProcess(p *soakProcess) {
 	f.checkLog(p)
 }
 
-// checkLog records a breach if a process has reported a bug.
+// checkLog records a breach if the log of a process reports a bug, such as a panic.
 func (f *soakFleet) checkLog(p *soakProcess) {
 	if _, fatal := p.stderr.read(); len(fatal) > 0 {
 		f.recorder.breach("a process reported a bug", "%s: %s: %v", p.name, fatal, p.stderrTail())

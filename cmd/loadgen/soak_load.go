@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// soakRequest is a kind of request in the mix.
+// soakRequest is a kind of request in the mix of a soak run.
 type soakRequest struct {
-	weight int // relative to the others
+	weight int // frequency relative to the other kinds
 	make   func(*soakSite, context.Context) error
 }
 
-// soakMix is the mix of requests of an ordinary day.
+// soakMix is the mix of requests, as on an ordinary day.
 var soakMix = []soakRequest{
 	{3, (*soakSite).submitBatch},
 	{1, (*soakSite).resubmitBatch},
@@ -59,10 +59,12 @@ func newSoakLoad(f *soakFleet) *soakLoad {
 	return l
 }
 
-// next makes the next request of the mix.
+// next makes the next request of the mix. An error of the request is a breach.
 func (l *soakLoad) next(ctx context.Context) {
 	n := int(l.sent.Add(1))
-	request := soakMix[l.schedule[n*7%len(l.schedule)]] // 7 does not divide the length, so that the kinds are mixed
+	// Steps of 7, which does not divide the length of the schedule, reach all entries and mix the
+	// kinds.
+	request := soakMix[l.schedule[n*7%len(l.schedule)]]
 	site := l.sites[(n+n/len(l.schedule))%len(l.sites)]
 	if err := request.make(site, ctx); err != nil && ctx.Err() == nil {
 		l.recorder.breach("a request failed for good", "%v", err)
@@ -72,8 +74,9 @@ func (l *soakLoad) next(ctx context.Context) {
 // soakWorkers is the number of concurrent requests in the measurement of the capacity.
 const soakWorkers = 16
 
-// findCapacity returns the number of requests of the mix that the fleet can serve in a second. It
-// has workers make requests without a pause, and counts the time until every row has been tried.
+// findCapacity returns the number of requests of the mix that the fleet can serve per second.
+// soakWorkers goroutines make one request after another. The measured time includes the wait until
+// the service has tried to debit every row.
 func (s *soak) findCapacity(ctx context.Context) (float64, error) {
 	defer s.soakFleet.recorder.begin(phaseCapacity)()
 	began, before := time.Now(), s.load.sent.Load()
@@ -93,8 +96,8 @@ func (s *soak) findCapacity(ctx context.Context) (float64, error) {
 	return sent / time.Since(began).Seconds(), nil
 }
 
-// awaitAttempts waits until every row has been tried. Some banks answer late, and their rows stay
-// open.
+// awaitAttempts waits until the service has tried to debit every row. Rows of slow banks may still
+// be open then.
 func (s *soak) awaitAttempts(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.settleWithin)
 	defer cancel()
@@ -106,7 +109,8 @@ SELECT NOT EXISTS (SELECT FROM batches b JOIN batch_rows r ON r.site_id = b.site
 	})
 }
 
-// runLoad offers the rate of requests for the duration, and until the events are over.
+// runLoad makes requests at the rate per second while the events run. It ends when both the events
+// and the duration are over.
 func (s *soak) runLoad(ctx context.Context, rate float64) error {
 	load, end := context.WithCancel(ctx)
 	defer end()

@@ -11,13 +11,15 @@ import (
 	"time"
 )
 
-// soakPhase is the state of the fleet during a request.
+// soakPhase is the phase of a soak run: what operators do, or what fails, during a request.
 type soakPhase string
 
-// The phases, in order of precedence: a request belongs to the first that it overlaps.
+// The phases, in order of precedence: a request belongs to the first phase that it overlaps.
+// phaseFailover lasts from the kill of the primary until every API is ready again. phaseCalm is the
+// phase of all other requests.
 const (
-	phaseFailover  soakPhase = "failover" // from the kill of the primary until every API is ready again
-	phaseCapacity  soakPhase = "capacity" // the measurement before the run
+	phaseFailover  soakPhase = "failover"
+	phaseCapacity  soakPhase = "capacity" // the measurement of the capacity before the load
 	phaseRebuild   soakPhase = "standby rebuilt"
 	phaseMigration soakPhase = "migration"
 	phaseBackup    soakPhase = "backup"
@@ -25,12 +27,12 @@ const (
 	phaseCalm      soakPhase = "calm"
 )
 
-// soakPhases lists the phases of a run, for reports.
+// soakPhases lists the phases of the load, in the order of reports.
 var soakPhases = []soakPhase{
 	phaseCalm, phaseRestart, phaseMigration, phaseBackup, phaseRebuild, phaseFailover,
 }
 
-// precedence lists the phases that have windows of time, the one that counts first at the front.
+// precedence lists the phases that have windows of time, in order of precedence.
 var precedence = []soakPhase{
 	phaseFailover, phaseCapacity, phaseRebuild, phaseMigration, phaseBackup, phaseRestart,
 }
@@ -55,18 +57,19 @@ type soakKey struct {
 	phase soakPhase
 }
 
-// soakWindow is the time of a phase.
+// soakWindow is a time during which a phase lasts. While it is open, it has no end.
 type soakWindow struct {
 	phase soakPhase
 	span
 	open bool
 }
 
-// soakRecorder is an HTTP transport that records the raw answer to each request by its kind and its
-// phase. It is safe for concurrent use.
+// soakRecorder is an HTTP transport of partners that counts the answers to requests, and measures
+// their latencies, by kind of request and phase. It counts each answer on its own, even if the
+// client then repeats the request. It is safe for concurrent use.
 type soakRecorder struct {
 	next  http.RoundTripper
-	began time.Time
+	began time.Time // breaches have times relative to it
 
 	mu      sync.Mutex
 	windows []*soakWindow
@@ -78,7 +81,7 @@ func newSoakRecorder(next http.RoundTripper) *soakRecorder {
 	return &soakRecorder{next: next, began: time.Now(), tallies: map[soakKey]*soakTally{}}
 }
 
-// begin begins a window of the phase, until end is called.
+// begin begins a window of the phase, which lasts until end is called.
 func (r *soakRecorder) begin(phase soakPhase) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +94,7 @@ func (r *soakRecorder) begin(phase soakPhase) (end func()) {
 	}
 }
 
-// phase returns the phase of a request that has just been answered. The caller holds mu.
+// phase returns the phase of a request with the span at, which has just ended. The caller holds mu.
 func (r *soakRecorder) phase(at span) soakPhase {
 	found := len(precedence)
 	for _, w := range r.windows {
@@ -105,21 +108,21 @@ func (r *soakRecorder) phase(at span) soakPhase {
 	return precedence[found]
 }
 
-// soakKindKey is the key of the kind of a request in its context.
+// soakKindKey is the key in a request's context for the kind of the request.
 type soakKindKey struct{}
 
-// withKind names the kind of the requests with the context. Requests without a kind are not
-// recorded.
+// withKind returns a context for requests of the kind. Requests without a kind are not recorded.
 func withKind(ctx context.Context, kind string) context.Context {
 	return context.WithValue(ctx, soakKindKey{}, kind)
 }
 
-// soakCreatedKey is the key of the creation of a request's payment intent in its context.
+// soakCreatedKey is the key in a request's context for the span in which the request's payment
+// intent was created.
 type soakCreatedKey struct{}
 
-// mayEndLater marks requests that cancel a payment intent which was created in the span. If a
-// failover has happened since, the answer is 409 at first, and the intent is cancelled once the
-// gateway has confirmed that no payment was lost.
+// mayEndLater returns a context for requests that cancel a payment intent. The intent was created
+// in the span. If a failover has happened since, the service answers 409 at first. It cancels the
+// intent later, when the gateway has confirmed that no payment was lost.
 func mayEndLater(ctx context.Context, created span) context.Context {
 	return context.WithValue(ctx, soakCreatedKey{}, created)
 }
@@ -135,7 +138,7 @@ func (r *soakRecorder) endsLater(req *http.Request, status int) bool {
 // tokenKind is the kind of requests for access tokens.
 const tokenKind = "fetch a token"
 
-// RoundTrip implements http.RoundTripper. It reads the whole answer, because one that breaks off
+// RoundTrip implements http.RoundTripper. It reads the whole answer: an answer that breaks off
 // counts as none.
 func (r *soakRecorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	kind, recorded := req.Context().Value(soakKindKey{}).(string)
@@ -159,8 +162,8 @@ func (r *soakRecorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// record counts an answer. Every answer must be a success or, in failovers and in the measurement
-// of the capacity, 503 with Retry-After.
+// record counts an answer. Every answer must be a success. In failovers and in the measurement of
+// the capacity, it may also be 503 with Retry-After. Other answers are breaches.
 func (r *soakRecorder) record(kind string, req *http.Request, resp *http.Response, err error, at span) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -196,7 +199,7 @@ func (r *soakRecorder) record(kind string, req *http.Request, resp *http.Respons
 		offset, took, req.Method, req.URL.Path, resp.Status, resp.Header.Get("Retry-After"), body)
 }
 
-// total returns the tally of the phases over all kinds, with sorted latencies.
+// total returns the sum of the phases' tallies over all kinds, with sorted latencies.
 func (r *soakRecorder) total(phases ...soakPhase) *soakTally {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -222,7 +225,7 @@ func (r *soakRecorder) of(kind string, phase soakPhase) *soakTally {
 	return all
 }
 
-// breach records another breach of the run.
+// breach records a breach of the run that is not about an answer.
 func (r *soakRecorder) breach(kind, format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

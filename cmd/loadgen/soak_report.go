@@ -7,7 +7,8 @@ import (
 	"text/tabwriter"
 )
 
-// print prints the latencies by kind and phase, the results with their targets, and the breaches.
+// print prints the report of a soak run: the latencies by kind and phase, the results with their
+// targets, and the breaches. With --json, it prints the results as JSON.
 func (s *soak) print(broken []string) error {
 	if !s.json {
 		if err := s.printLatencies(); err != nil {
@@ -37,8 +38,8 @@ func (s *soak) kinds() []string {
 	return slices.Sorted(maps.Keys(kinds))
 }
 
-// printLatencies prints the requests, refusals and errors of each phase, and p50 and p99 of each
-// kind in each phase.
+// printLatencies prints a table with a column for each phase. It shows the p50 and p99 of each kind
+// of request, and the numbers of requests, refusals, errors and events.
 func (s *soak) printLatencies() error {
 	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "p50 / p99, ms\t")
@@ -129,7 +130,7 @@ func (s *soak) series() (all []*series) {
 	return all
 }
 
-// ratios returns the results with a target.
+// ratios returns the results with a target. broken is the number of breaches.
 func (s *soak) ratios(broken int) []ratio {
 	r := s.soakFleet.recorder
 	outside := r.total(phaseCalm, phaseRestart, phaseMigration, phaseBackup, phaseRebuild)

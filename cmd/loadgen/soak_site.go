@@ -13,36 +13,37 @@ import (
 	"partnerbilling/models"
 )
 
-// soakSite is the program of a partner for one Site. Its requests run concurrently. Two requests
-// about the same batch or payment never do, so that each answer can be compared with earlier ones.
+// soakSite is the program of a partner for one Site in a soak run. Its requests run concurrently.
+// Requests about the same batch or payment, however, run one after another, so that each answer can
+// be compared with earlier ones.
 type soakSite struct {
 	*haPartner
-	till *till
+	till *till // holds the payments
 
 	inviting sync.Mutex // held during an invitation
 	signing  sync.Mutex // held during a sign-up
 
 	state    sync.Mutex    // guards the fields below it
-	idle     []*haBatch    // acknowledged, and no request is about them
-	payable  []*haPayment  // created, to be paid
-	doomed   []*haPayment  // created, to be cancelled
-	pending  []*haPayment  // paid, and not known to be final
-	payments int           // created
-	invited  []soakInvitee // in order of their references
-	linked   []*haCustomer // that have signed up in the run, and no request is about them
-	guests   []*haCustomer // that have signed up in the run
+	idle     []*haBatch    // acknowledged batches that no request uses
+	payable  []*haPayment  // created payment intents that are to be paid
+	doomed   []*haPayment  // created payment intents that are to be cancelled
+	pending  []*haPayment  // paid payment intents that are not known to be final
+	payments int           // number of payment intents
+	invited  []soakInvitee // customers who have not signed up, in order of their references
+	linked   []*haCustomer // customers who have signed up in the run, and are not revoked
+	guests   []*haCustomer // customers who have signed up in the run
 }
 
-// soakInvitee is an invited customer.
+// soakInvitee is an invited customer, with the token of the invitation.
 type soakInvitee struct{ reference, token string }
 
-// newSoakSite returns the program of a partner that has customers and a till.
+// newSoakSite returns the program for the Site of p. It uses the first till of p.
 func newSoakSite(p *haPartner) *soakSite { return &soakSite{haPartner: p, till: p.tills[0]} }
 
-// recentBatches is the number of batches that requests choose from.
+// recentBatches is the number of latest batches that requests choose from.
 const recentBatches = 64
 
-// takeBatch takes one of the latest batches, for one request; nil without any.
+// takeBatch takes one of the latest idle batches for a request. It returns nil if there is none.
 func (s *soakSite) takeBatch() *haBatch {
 	s.state.Lock()
 	defer s.state.Unlock()
@@ -56,14 +57,14 @@ func (s *soakSite) takeBatch() *haBatch {
 	return b
 }
 
-// returnBatch makes a batch available to other requests.
+// returnBatch makes a batch available to other requests again.
 func (s *soakSite) returnBatch(b *haBatch) {
 	s.state.Lock()
 	defer s.state.Unlock()
 	s.idle = append(s.idle, b)
 }
 
-// withBatch calls do with one of the latest batches. Without any it submits one.
+// withBatch calls do with one of the latest idle batches. If there is none, it submits one instead.
 func (s *soakSite) withBatch(ctx context.Context, do func(b *haBatch) error) error {
 	b := s.takeBatch()
 	if b == nil {
@@ -73,7 +74,7 @@ func (s *soakSite) withBatch(ctx context.Context, do func(b *haBatch) error) err
 	return do(b)
 }
 
-// batchSize returns a random number of rows: most batches are small, and some are the largest.
+// batchSize returns a random number of rows. Most batches are small; a few have the maximum size.
 func (s *soakSite) batchSize() int {
 	switch n := s.random.IntN(100); {
 	case n < 50:
@@ -87,6 +88,7 @@ func (s *soakSite) batchSize() int {
 	}
 }
 
+// submitBatch submits a new batch.
 func (s *soakSite) submitBatch(ctx context.Context) error {
 	ctx = withKind(ctx, "submit a batch")
 	s.state.Lock()
@@ -160,8 +162,8 @@ func (s *soakSite) batchRows(ctx context.Context) error {
 	})
 }
 
-// page returns a request for a page of one of the Site's lists. path is the area, billing or
-// checkout, and the name of the list.
+// page returns a function that requests the first page of one of the Site's lists. path is the area
+// of the API, billing or checkout, and then the name of the list.
 func page(kind string, query map[string]string, path ...string) func(*soakSite, context.Context) error {
 	return func(s *soakSite, ctx context.Context) error {
 		ctx = withKind(ctx, kind)
@@ -179,14 +181,16 @@ func page(kind string, query map[string]string, path ...string) func(*soakSite, 
 	}
 }
 
-// movementsSince is the time whose movements a request reads.
+// movementsSince is the length of the time whose movements listMovements reads.
 const movementsSince = time.Minute
 
+// listMovements requests a page of the latest movements.
 func (s *soakSite) listMovements(ctx context.Context) error {
 	from := strconv.FormatInt(time.Now().Add(-movementsSince).UnixMilli(), 10)
 	return page("list movements", map[string]string{"limit": "50", "from": from}, "billing", "movements")(s, ctx)
 }
 
+// exportMovements requests the latest movements as CSV, for a shorter time.
 func (s *soakSite) exportMovements(ctx context.Context) error {
 	ctx = withKind(ctx, "movements as CSV")
 	_, err := s.call(ctx, func() error {

@@ -28,23 +28,28 @@ func submitCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// submit measures the latency, the CPU time and the throughput of submissions.
+// submit measures the latency, the CPU time and the throughput of submissions through HTTP. It
+// compares them with the bare insert of the same rows.
 type submit struct {
 	partners
-	batches       int
+	batches       int // of each run
 	organisations int
 
 	api     *process
 	clients []*batchClient // one for each Site
-	bodies  int            // number of submitted bodies, for their references
+	bodies  int            // number of batches through HTTP so far; it makes references unique
 }
 
-// submitClients lists the compared numbers of concurrent clients.
+// submitClients lists the numbers of concurrent clients to measure.
 var submitClients = []int{1, 2, 4, 8}
 
-// submitSeries holds the results for successive submissions.
+// submitSeries holds the results for successive submissions: the latency and the CPU times, all per
+// batch in ms. service is the CPU time of the submitting or serving process, and cpu the sum of
+// both.
 type submitSeries struct{ p50, service, postgres, cpu *series }
 
+// newSubmitSeries returns series without values. service names the process that is measured beside
+// Postgres.
 func newSubmitSeries(name, service string) submitSeries {
 	return submitSeries{
 		p50:      &series{Name: name + ", p50", Unit: "ms"},
@@ -97,7 +102,7 @@ func (s *submit) run(ctx context.Context) error {
 
 func (s *submit) close() error { return errors.Join(terminateAll(s.api), s.bench.close()) }
 
-// start starts the API, and creates partners with clients.
+// start starts the API, creates partners with clients, and submits some batches as a warm-up.
 func (s *submit) start(ctx context.Context) error {
 	if err := s.open(ctx); err != nil {
 		return err
@@ -113,7 +118,7 @@ func (s *submit) start(ctx context.Context) error {
 	if s.clients, err = s.newBatchClients(ctx, base, slices.Max(submitClients)); err != nil {
 		return err
 	}
-	// The maximum concurrency makes all connections of the API prepare their statements.
+	// With the maximum concurrency, all connections of the API prepare their statements.
 	if err := s.postAll(ctx, 100, slices.Max(submitClients)); err != nil {
 		return err
 	}
@@ -123,7 +128,8 @@ func (s *submit) start(ctx context.Context) error {
 	return s.deleteBatches(ctx)
 }
 
-// newClient creates a client of the Site's organisation with all partner scopes.
+// newClient creates an API client of the Site's organisation with all partner scopes, and returns
+// its credentials.
 func (b *bench) newClient(ctx context.Context, site models.Site) (id, secret string, err error) {
 	c, err := b.store.CreateClient(ctx, site.OrganisationID, "loadgen", models.PartnerScopes)
 	if err != nil {
@@ -133,8 +139,9 @@ func (b *bench) newClient(ctx context.Context, site models.Site) (id, secret str
 	return c.ID.String(), secret, err
 }
 
-// successive calls submitOne for one batch after another. It adds the median of their latencies,
-// and the CPU time of Postgres and of the process pid for each.
+// successive submits one batch after another. submitOne submits a batch and returns the latency.
+// successive adds the median latency, and the CPU time per batch of Postgres and of the process
+// with the pid.
 func (s *submit) successive(
 	ctx context.Context, to submitSeries, submitOne func(context.Context) (time.Duration, error), pid int,
 ) error {
@@ -162,15 +169,15 @@ func (s *submit) successive(
 	return nil
 }
 
-// post submits a batch through HTTP.
+// post submits a batch through HTTP and returns the latency.
 func (s *submit) post(ctx context.Context) (time.Duration, error) {
 	s.bodies++
 	p := s.clients[s.bodies%len(s.clients)]
 	return p.submit(ctx, s.batchBody(fmt.Sprint("batch ", s.bodies), models.MaxBatchRows))
 }
 
-// concurrent measures the rate at which concurrent clients submit batches. Each client waits for
-// its answer before the next.
+// concurrent measures the rate at which a number of concurrent clients submit batches, and adds it
+// to the series. Each client submits its next batch when the last one is answered.
 func (s *submit) concurrent(ctx context.Context, to *series, clients int) error {
 	if err := s.checkpoint(ctx); err != nil {
 		return err
@@ -181,7 +188,7 @@ func (s *submit) concurrent(ctx context.Context, to *series, clients int) error 
 	return err
 }
 
-// postAll submits batches from concurrent clients.
+// postAll submits a number of batches through HTTP, as many at the same time as there are clients.
 func (s *submit) postAll(ctx context.Context, batches, clients int) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(clients)
@@ -197,7 +204,8 @@ func (s *submit) postAll(ctx context.Context, batches, clients int) error {
 	return group.Wait()
 }
 
-// bareSubmit inserts a batch and its rows: the minimum on these tables.
+// bareSubmit inserts a batch and its rows, and does nothing else. It is the minimum on the tables
+// of the service.
 const bareSubmit = `
 WITH b AS (
     INSERT INTO batches (site_id, id, organisation_id, batch_reference, row_count, total_amount, currency,
@@ -208,8 +216,8 @@ INSERT INTO batch_rows (site_id, batch_id, row_index, customer_reference, row_re
 SELECT $1, $2, v.n - 1, v.customer_reference, v.row_reference, v.amount, $12::uuid
 FROM unnest($9::text[], $10::text[], $11::bigint[]) WITH ORDINALITY AS v (customer_reference, row_reference, amount, n)`
 
-// insertBare stores a batch with nothing around the statement: no HTTP, no check of customer links,
-// no tasks.
+// insertBare stores a batch with bareSubmit, and returns the latency. There is no HTTP, no check of
+// customer links, and no task.
 func (s *submit) insertBare(ctx context.Context) (time.Duration, error) {
 	batch := s.newBatch(s.sites[s.submitted%len(s.sites)], models.MaxBatchRows)
 	var customers, rows []string

@@ -24,7 +24,7 @@ func tokenCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// token measures the cost of authentication.
+// token measures the cost of authentication: of issuing access tokens, and of checking a token.
 type token struct {
 	bench
 	workers             int
@@ -32,8 +32,8 @@ type token struct {
 	tokenRate, readRate float64
 
 	api    *process
-	issue  *call
-	noRead *call // passes authentication, and is refused before any query
+	issue  *call // fetches an access token
+	noRead *call // passes authentication, and gets a 404 before any query of the database
 }
 
 func (t *token) run(ctx context.Context) error {
@@ -65,7 +65,8 @@ func (t *token) run(ctx context.Context) error {
 	})
 }
 
-// start starts the API, with a rate limit that is never reached, and creates a client.
+// start starts the API with a rate limit that is never reached, creates a client, and prepares the
+// calls.
 func (t *token) start(ctx context.Context) error {
 	if err := t.open(ctx); err != nil {
 		return err

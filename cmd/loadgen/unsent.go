@@ -24,14 +24,15 @@ func unsentCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// unsent measures a `svc worker` on a rail with a low rate limit, when the time for attempts ends
-// with nearly every row unsent.
+// unsent measures how long a `svc worker` takes to close rows that it could not send in time. The
+// rail has a low rate limit. So nearly every row is unsent when the time for attempts ends, which
+// is models.LastAttemptBefore before the deadline.
 type unsent struct {
 	partners
-	rows    int // of a run
-	all     int // rows of the runs so far
-	rate    float64
-	warmUp  time.Duration
+	rows    int           // of each run
+	all     int           // rows of all runs so far
+	rate    float64       // limit of the rail, in requests per second
+	warmUp  time.Duration // under load, before the time for attempts ends
 	gateway *gateway
 	worker  *process
 }
@@ -61,8 +62,8 @@ func (u *unsent) run(ctx context.Context) error {
 	}})
 }
 
-// measure submits rows, starts a worker, ends the time for attempts, and waits until every row is
-// settled. It returns how long the unsent rows took to close.
+// measure submits rows, starts a worker, and moves the clock to the end of the time for attempts.
+// It waits until every row is settled. It returns the time from that end until no row was unsent.
 func (u *unsent) measure(ctx context.Context) (time.Duration, error) {
 	u.all += u.rows
 	if err := u.submit(ctx, u.rows); err != nil {
@@ -94,8 +95,8 @@ func (u *unsent) measure(ctx context.Context) (time.Duration, error) {
 	return took, u.verify(ctx)
 }
 
-// verify checks that every row was settled in time, that unsent rows timed out, and that the rail
-// was not called for them: only a row with another outcome may have caused a look-up.
+// verify checks that every row was settled in time, and that the rail was not called for unsent
+// rows, which timed out. Only rows with another outcome than success may have caused a look-up.
 func (u *unsent) verify(ctx context.Context) error {
 	var late, timedOut, succeeded, other int
 	err := u.store.DB().NewRaw(`

@@ -38,17 +38,18 @@ func webhooksCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// webhooks measures deliveries, from the commit of an event to its arrival at the receiver.
+// webhooks measures how a worker delivers webhook events: the time from the commit of an event to
+// its arrival at the receiver, the rate of deliveries, and the Redis commands of an idle worker.
 type webhooks struct {
 	bench
 	endpoints, organisations int
-	rates                    []int // events per second
+	rates                    []int // events per second, each measured on its own
 	warmUp, measured, idle   time.Duration
-	backlog                  int
+	backlog                  int // events of a run at full speed
 
-	sites     []models.Site // one for each endpoint
+	sites     []models.Site // by endpoint
 	receivers *receivers
-	worker    *worker
+	worker    *worker // nil while none runs
 }
 
 // hangs reports whether the endpoint hangs in runs with hanging endpoints.
@@ -106,7 +107,7 @@ func (h *webhooks) close() error {
 	return errors.Join(err, h.bench.close())
 }
 
-// seed creates the Sites, each with an endpoint.
+// seed starts the receivers, and creates the organisations and their Sites, each with an endpoint.
 func (h *webhooks) seed(ctx context.Context) error {
 	var err error
 	if h.receivers, err = newReceivers(ctx, h.endpoints); err != nil {
@@ -135,8 +136,8 @@ func (h *webhooks) seed(ctx context.Context) error {
 	return group.Wait()
 }
 
-// insert commits an event for an endpoint and notifies the worker's dispatcher, if there is a
-// worker. If measured is set, it records the commit.
+// insert commits an event for an endpoint, and notifies the dispatcher of the worker if one runs.
+// If measured is set, it records the time of the commit.
 func (h *webhooks) insert(ctx context.Context, endpoint int, measured bool) error {
 	id, task, err := h.insertEvent(ctx, h.sites[endpoint])
 	if err != nil {
@@ -151,7 +152,7 @@ func (h *webhooks) insert(ctx context.Context, endpoint int, measured bool) erro
 	return nil
 }
 
-// insertEvent commits an event of a Site with its task.
+// insertEvent commits a webhook event of a Site with its task.
 func (b *bench) insertEvent(
 	ctx context.Context, site models.Site,
 ) (id models.WebhookEventID, task models.TaskID, err error) {
@@ -168,7 +169,7 @@ func (b *bench) insertEvent(
 	return id, task, err
 }
 
-// latencySeries holds percentiles of latencies, with a value for each run.
+// latencySeries holds percentiles of latencies in ms. Each series has one value for each run.
 type latencySeries struct{ p50, p99 *series }
 
 func newLatencySeries(rate int, hanging bool) latencySeries {
@@ -181,8 +182,8 @@ func newLatencySeries(rate int, hanging bool) latencySeries {
 	}
 }
 
-// steady commits events at the rate, for all endpoints in rotation, and measures those of the
-// endpoints that never hang.
+// steady measures the latency of events at a rate per second. If hanging is set, one endpoint in
+// ten hangs meanwhile. Their events are committed as well, but not measured.
 func (h *webhooks) steady(ctx context.Context, rate int, hanging bool, to latencySeries) error {
 	if err := h.checkpoint(ctx); err != nil {
 		return err
@@ -203,7 +204,7 @@ func (h *webhooks) steady(ctx context.Context, rate int, hanging bool, to latenc
 	return nil
 }
 
-// commitToAll commits events for all endpoints in rotation, and measures those after the warm-up
+// commitToAll commits events for all endpoints in rotation. Measured are those after the warm-up
 // whose endpoints never hang.
 func (h *webhooks) commitToAll(ctx context.Context, rate int) error {
 	warm := callsIn(h.warmUp, float64(rate))
@@ -214,10 +215,12 @@ func (h *webhooks) commitToAll(ctx context.Context, rate int) error {
 	})
 }
 
-// throughputSeries holds the results of the runs on a backlog.
+// throughputSeries holds the results of the runs on a backlog: the rate of deliveries, and the CPU
+// time of Postgres, Redis and this process per delivery.
 type throughputSeries struct{ rate, postgres, redis, self *series }
 
-// drain measures how fast a backlog is delivered and recorded, and the CPU time for each event.
+// drain measures how fast a new worker delivers a backlog and records the attempts, and the CPU
+// time per event.
 func (h *webhooks) drain(ctx context.Context, to throughputSeries) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrency)
@@ -248,8 +251,8 @@ func (h *webhooks) drain(ctx context.Context, to throughputSeries) error {
 	return errors.Join(err, h.stopWorker())
 }
 
-// countIdle counts the Redis commands of an idle worker on all queues, including those within
-// scripts.
+// countIdle counts the Redis commands per second of an idle worker on all queues, including
+// commands within scripts.
 func (h *webhooks) countIdle(ctx context.Context, to *series) error {
 	w, err := h.bench.startWorker(ctx, workerConfig{
 		queues: models.Queues, recurring: slices.Collect(maps.Keys(jobs.Recurring)), rail: instantRail{},
@@ -267,7 +270,7 @@ func (h *webhooks) countIdle(ctx context.Context, to *series) error {
 	return errors.Join(err, afterErr, ctx.Err(), w.end())
 }
 
-// redisCommands returns the number of commands that Redis has executed.
+// redisCommands returns the number of commands that Redis has executed so far.
 func (h *webhooks) redisCommands(ctx context.Context) (calls float64, err error) {
 	info, err := h.redis.Info(ctx, "commandstats").Result()
 	for line := range strings.Lines(info) {
@@ -280,7 +283,7 @@ func (h *webhooks) redisCommands(ctx context.Context) (calls float64, err error)
 	return calls, err
 }
 
-// reset deletes all events and tasks, and closes the breakers of all endpoints.
+// reset deletes all events and tasks, and closes the breakers of all endpoints. No worker may run.
 func (h *webhooks) reset(ctx context.Context) error {
 	for _, query := range []string{
 		"TRUNCATE webhook_events, webhook_attempts, webhook_slots", "DELETE FROM outbox",
