@@ -34,9 +34,10 @@ func autoscaleCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// autoscale measures the deployed autoscaling as a closed loop. `svc worker` processes export
-// metrics, and the queries of the deployed triggers read them. A simulated HorizontalPodAutoscaler
-// with the deployed behaviour then starts and terminates the processes.
+// autoscale measures the deployed autoscaling as a closed loop, under two waves of batch rows.
+// Processes of `svc worker` export metrics, and the queries of the deployed triggers read them. A
+// simulated HorizontalPodAutoscaler with the deployed behaviour then starts and terminates the
+// processes.
 type autoscale struct {
 	recovery
 	second, batchRows     int
@@ -155,9 +156,9 @@ func (a *autoscale) once(ctx context.Context) (line timeline, waves []autoscaleW
 	return line, waves, err
 }
 
-// waves submits the two waves. Each drains before the next step. The second begins once the
-// autoscaler has given up half of the workers that it added for the first. waves returns when the
-// autoscaler wants the minimum number of workers again.
+// waves submits the two waves, and waits after each until its rows are settled. The second wave
+// begins when the autoscaler has given up half of the workers that it added for the first. waves
+// returns when the autoscaler wants the minimum number of workers again.
 func (a *autoscale) waves(ctx context.Context) (waves []autoscaleWave, err error) {
 	lowest := a.scaling.MinReplicas
 	for _, rows := range []int{a.backlog, a.second} {

@@ -13,7 +13,7 @@ import (
 // workerFleet is a set of `svc worker` processes that an autoscaler resizes, like a Deployment of
 // Kubernetes. It is safe for concurrent use, but only one goroutine may call resize.
 type workerFleet struct {
-	launch func() (*process, string, error) // starts a worker; the string is the URL of fleetWorker
+	launch func() (*process, string, error) // starts a worker; the string is its base URL
 	http   *http.Client
 
 	mu      sync.Mutex
@@ -22,7 +22,7 @@ type workerFleet struct {
 	ending  sync.WaitGroup
 }
 
-// fleetWorker is a worker with the base URL of its metrics.
+// fleetWorker is a worker with the base URL at which it serves its metrics.
 type fleetWorker struct {
 	*process
 	url string

@@ -13,7 +13,8 @@ const timelineInterval = time.Second
 // timeline is the course of a run of the scenario autoscale.
 type timeline []moment
 
-// moment is the state of the workers and of their backlog at one second of a run.
+// moment is the state of the workers and of their backlog at one second of a run. Second and
+// OldestDue are in seconds.
 type moment struct {
 	Second    float64 `json:"second"`           // since the beginning of the run
 	Wave      int     `json:"wave"`             // number of the current wave, from 1

@@ -21,8 +21,8 @@ func backlogCommand(out io.Writer) *cobra.Command {
 }
 
 // backlog compares the rate of one worker at a short and at a long backlog. The rail has no
-// latency. A feeder keeps the number of open rows constant, so that a short backlog lasts as long
-// as a long one, and the submissions cost the same in both.
+// latency. A feeder keeps the number of open rows constant. Thus a short backlog lasts as long as a
+// long one, and submissions cost the same in both.
 type backlog struct {
 	partners
 	short, long int

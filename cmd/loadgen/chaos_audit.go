@@ -20,8 +20,8 @@ import (
 )
 
 // chaosReport is the result of a chaos run. Took is the time until everything was settled, in
-// nanoseconds in JSON. Broken describes the breaches of the service's promises, one each. Logs is
-// the directory with the logs of the processes, if there are breaches.
+// nanoseconds in JSON. Broken describes the breaches of the service's promises, one line each. Logs
+// is the directory with the logs of the processes, if there are breaches.
 type chaosReport struct {
 	chaosPlan
 	Took     time.Duration             `json:"took"`
@@ -136,8 +136,8 @@ func (c *chaos) audit(ctx context.Context, report *chaosReport) error {
 FROM batch_rows GROUP BY 1, 2 ORDER BY 3 DESC`).Scan(ctx, &report.Outcomes)
 }
 
-// stopMembers stops the processes gracefully. It returns a breach for each process that did not end
-// so, and for each line of output that reports a bug, such as a panic.
+// stopMembers asks all processes to end. It returns a breach for each process that did not end
+// gracefully, and for each line of output that reports a bug, such as a panic.
 func stopMembers(members map[string]*member) []string {
 	var broken []string
 	for name, m := range members {
@@ -171,9 +171,9 @@ func (c *chaosFleet) checkBooks(ctx context.Context) ([]string, error) {
 	return append(broken, compared...), err
 }
 
-// compareLedger compares the ledger with the rail's list of debits, and returns the differences. It
-// moves the service's clock forward by an hour, so that no debit or entry is too recent to be
-// compared. It goes back by models.RailMemory. No debit may be in flight.
+// compareLedger compares the ledger of the last models.RailMemory with the rail's list of debits,
+// and returns the differences. It moves the service's clock forward by an hour, so that no debit or
+// entry is too recent to be compared. No debit may be in flight.
 func compareLedger(ctx context.Context, store *models.Store, r rail.Rail) (broken []string, err error) {
 	if _, err := store.AdvanceClock(ctx, time.Hour); err != nil {
 		return nil, err

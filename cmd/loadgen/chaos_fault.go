@@ -68,7 +68,8 @@ func (c *chaosFleet) inject(ctx context.Context, f fault) error {
 	}
 }
 
-// retryUntilDone calls do until it succeeds or ctx ends. Other faults may make it fail at first.
+// retryUntilDone calls do until do succeeds or ctx ends. At first, do may fail because of other
+// faults.
 func retryUntilDone(ctx context.Context, do func(context.Context) error) error {
 	for {
 		attemptCtx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -12,8 +12,8 @@ import (
 	"partnerbilling/deploy/local"
 )
 
-// member is a process of the service in a chaos run. Like an orchestrator, run restarts it whenever
-// it ends, until the run ends or stop is called.
+// member is a process of the service in a chaos or failover run. Like an orchestrator, its method
+// run restarts the process whenever it ends.
 type member struct {
 	name   string
 	env    []string

@@ -65,7 +65,7 @@ const chaosCustomers = 200
 // chaosBehaviour returns the behaviour of the customer with the number, and the outcome of the
 // customer's debits.
 func chaosBehaviour(customer int) (models.Behaviour, string) {
-	// Customers that are not in the map have index 0: they pay.
+	// behaviour maps customers to indexes into behaviours. Others have index 0: they pay.
 	behaviour := map[int]int{7: 3, 27: 4, 47: 5, 67: 6, 87: 7, 107: 8, 127: 9, 147: 9, 167: 9}
 	b := behaviours[behaviour[customer]]
 	return models.Behaviour(b.behaviour), b.outcome

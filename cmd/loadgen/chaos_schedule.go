@@ -90,9 +90,12 @@ var (
 	onlyRail    = []string{"rail"}
 )
 
-// faultSpecs lists all kinds. The unit of an amount depends on the kind. tearWire: the bytes after
-// which connections close. slowWire: the delay in ms. loseAnswers and bankUnavailable: per cent of
-// the calls. duplicateTasks and dueAgain: tasks. stepClock: ms.
+// faultSpecs lists all kinds. The meaning of an amount depends on the kind:
+//   - tearWire: the number of bytes after which a connection closes
+//   - slowWire: the delay in milliseconds
+//   - loseAnswers, bankUnavailable: the percentage of calls
+//   - duplicateTasks, dueAgain: the maximum number of tasks
+//   - stepClock: the step in milliseconds
 var faultSpecs = []faultSpec{
 	{kind: killWorker, targets: workerNames, minFor: 0, maxFor: 3 * time.Second},
 	{kind: killAPI, targets: onlyAPI, minFor: 0, maxFor: 2 * time.Second},

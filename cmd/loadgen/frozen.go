@@ -207,8 +207,8 @@ func (f *frozen) freezeAll(ctx context.Context, w *wire.Wire, to frozenSeries) e
 	return err
 }
 
-// measure calls do, and returns how many seconds it takes. If do exceeds the time-out, measure ends
-// it and returns that time without an error.
+// measure calls do, and returns how many seconds do takes. After the time-out, measure cancels do
+// and returns the time until then, without an error.
 func (f *frozen) measure(ctx context.Context, do func(context.Context) error) (float64, error) {
 	bounded, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()

@@ -117,14 +117,14 @@ func (g *gateway) record(d rail.Debit, now time.Time) (held rail.Particulars, ca
 	return g.debited[d.Key].held, false
 }
 
-// Lookup implements rail.Rail.
+// Lookup implements rail.Rail. A key without a debit is NotFound, or Cancelled after Cancel.
 func (g *gateway) Lookup(_ context.Context, keys []string, report func(int, rail.Result)) {
 	for i, key := range keys {
 		report(i, g.resolve(key, false))
 	}
 }
 
-// Cancel implements rail.Rail.
+// Cancel implements rail.Rail. Later debits under a cancelled key do not succeed.
 func (g *gateway) Cancel(_ context.Context, keys []string, report func(int, rail.Result)) {
 	for i, key := range keys {
 		report(i, g.resolve(key, true))

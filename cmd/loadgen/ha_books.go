@@ -9,8 +9,8 @@ import (
 	"partnerbilling/models"
 )
 
-// breaches collects breaches of the service's promises by kind, a text. It counts all, and keeps
-// the first of each kind as examples.
+// breaches collects breaches of the service's promises. Each has a kind, which is a short text. It
+// counts all breaches of a kind, and keeps the first ones as examples.
 type breaches struct {
 	kinds    []string // in order of appearance
 	examples map[string][]string

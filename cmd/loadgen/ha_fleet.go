@@ -20,8 +20,8 @@ import (
 )
 
 // haFleet is everything that runs while servers fail over: a primary Postgres with its standby,
-// Redis, the gateway with a database of its own that never fails, the processes of svc, and the
-// partners. open starts all of it, and close ends it.
+// Redis, the gateway, the processes of svc, and the partners. The gateway has a database of its
+// own, which never fails. open starts all of it, and close ends it.
 type haFleet struct {
 	svc    string // path of the svc binary
 	plan   haPlan

@@ -306,7 +306,7 @@ func (p *haPartner) revoke(ctx context.Context, customer *haCustomer) error {
 }
 
 // reconcile reads again, after each promotion with loss, everything that was acknowledged within
-// its window. It makes lost changes again.
+// the window of the loss. It makes lost changes again.
 func (p *haPartner) reconcile(ctx context.Context) error {
 	for _, window := range p.fleet.losses.ended(p.windows) {
 		p.windows++

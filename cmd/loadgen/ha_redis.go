@@ -32,10 +32,15 @@ const (
 
 // redisGroup is a Redis deployment with replicas, which fails over by itself.
 type redisGroup interface {
+	// URL returns the URL of the whole deployment.
 	URL() string
+	// Stop stops all servers.
 	Stop(ctx context.Context) error
+	// Detach makes a replica miss all later writes of its master, until Attach.
 	Detach(ctx context.Context, replica *local.Servers) error
+	// Attach ends a Detach.
 	Attach(ctx context.Context, replica *local.Servers) error
+	// AwaitReplicas waits until each master has its replicas, as a failover needs.
 	AwaitReplicas(ctx context.Context) error
 }
 

@@ -42,8 +42,8 @@ type haPayment struct {
 const (
 	// tillsPerSite is the number of tills of each Site.
 	tillsPerSite = 2
-	// unpaidIntents is the number of a till's payment intents that wait to be paid. Some of them
-	// survive a loss of the payment.
+	// unpaidIntents is the number of a till's payment intents that wait to be paid. Because of the
+	// wait, a promotion may lose a payment and keep its older payment intent.
 	unpaidIntents = 4
 	// firstPaymentAmount is larger than the amounts of all rows, in minor units.
 	firstPaymentAmount = 1_000_000_000
@@ -138,8 +138,8 @@ func (t *till) create(ctx context.Context, serial int, p *haPayment) error {
 	return nil
 }
 
-// reconcile completes payments again after each promotion with loss: those that were completed
-// before, and have an acknowledgement within its window.
+// reconcile completes payments again after each promotion with loss. It chooses those that were
+// completed before, and have an acknowledgement within the window of the loss.
 func (t *till) reconcile(ctx context.Context) error {
 	for _, window := range t.partner.fleet.losses.ended(t.windows) {
 		t.windows++

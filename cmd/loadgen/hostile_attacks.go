@@ -19,7 +19,7 @@ type attack struct {
 	run  func(ctx context.Context) error
 }
 
-const mebibyte = 1 << 20
+const mebibyte = 1 << 20 // bytes
 
 // attacks returns all attacks.
 func (h *hostile) attacks() []attack {

@@ -26,8 +26,8 @@ type invitations struct {
 }
 
 // withoutCounts are statements that remove the triggers and the index for exact counts. withCounts
-// restores them. Such changes invalidate the query plans of the table. It is then analysed, so that
-// new plans are good.
+// restores them. Such changes invalidate the query plans of the table. Both end with ANALYZE, so
+// that new plans are good.
 var (
 	withoutCounts = []string{
 		"ALTER TABLE customer_links DISABLE TRIGGER USER", "DROP INDEX customer_links_overdue_whole",

@@ -27,7 +27,7 @@ FROM generate_series(1::bigint, $2) AS i CROSS JOIN LATERAL (
 	SELECT $3 - ($2 - i) * $4 / $2 AS at, (CASE WHEN i * 7 % 100 < 60 THEN 'linked' WHEN i * 7 % 100 < 85 THEN 'expired'
 		WHEN i * 7 % 100 < 90 THEN 'revoked' ELSE 'invited' END)::link_state AS state) AS l`
 
-// newSite creates a Site with a new organisation.
+// newSite creates a Site of a new organisation.
 func (b *bench) newSite(ctx context.Context) (models.SiteID, error) {
 	organisation, err := b.store.CreateOrganisation(ctx, "organisation")
 	if err != nil {

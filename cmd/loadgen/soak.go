@@ -109,8 +109,8 @@ func (s *soak) execute(ctx context.Context) ([]string, error) {
 }
 
 // audit checks the result of the run by the partners' records, the gateway's list of debits and the
-// webhooks, and by the service's own reconciliation and audit. It returns the breaches. On the way
-// it stops the processes.
+// webhooks. It also runs the service's own reconciliation and audit. It returns the breaches. On
+// the way it stops the processes.
 func (s *soak) audit(ctx context.Context) (broken []string, err error) {
 	f := s.soakFleet
 	for _, site := range s.load.sites {

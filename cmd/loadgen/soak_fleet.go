@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// soakFleet is an haFleet with several APIs and workers, which restart replaces as Kubernetes does.
-// The replication is synchronous, and both servers of the pair are durable.
+// soakFleet is an haFleet for a soak run, with several APIs and workers. restart replaces them as
+// Kubernetes does. The replication is synchronous, and both servers of the pair are durable.
 type soakFleet struct {
 	*haFleet
 	recorder *soakRecorder // the transport of the partners' programs

@@ -59,7 +59,7 @@ func newSoakLoad(f *soakFleet) *soakLoad {
 	return l
 }
 
-// next makes the next request of the mix. An error of the request is a breach.
+// next makes the next request of the mix. An error is a breach, unless ctx has ended.
 func (l *soakLoad) next(ctx context.Context) {
 	n := int(l.sent.Add(1))
 	// Steps of 7, which does not divide the length of the schedule, reach all entries and mix the

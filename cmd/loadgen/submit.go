@@ -44,8 +44,8 @@ type submit struct {
 var submitClients = []int{1, 2, 4, 8}
 
 // submitSeries holds the results for successive submissions: the latency and the CPU times, all per
-// batch in ms. service is the CPU time of the submitting or serving process, and cpu the sum of
-// both.
+// batch in ms. service is the CPU time of the API, or of this process if it inserts the rows
+// itself. cpu is the sum of service and postgres.
 type submitSeries struct{ p50, service, postgres, cpu *series }
 
 // newSubmitSeries returns series without values. service names the process that is measured beside

@@ -14,7 +14,7 @@ type transcript struct {
 	fatal []string // the first 10 lines with one of fatalMarkers
 }
 
-// transcriptSize is the number of bytes that a transcript keeps at least of a longer output.
+// transcriptSize is the minimum number of bytes that a transcript keeps of a longer output.
 const transcriptSize = 1 << 20
 
 // fatalMarkers are texts that no process may print under any fault.

@@ -182,8 +182,8 @@ func newLatencySeries(rate int, hanging bool) latencySeries {
 	}
 }
 
-// steady measures the latency of events at a rate per second. If hanging is set, one endpoint in
-// ten hangs meanwhile. Their events are committed as well, but not measured.
+// steady commits events at a rate per second, and measures the latency at the nine in ten endpoints
+// that never hang. If hanging is set, the other endpoints hang meanwhile.
 func (h *webhooks) steady(ctx context.Context, rate int, hanging bool, to latencySeries) error {
 	if err := h.checkpoint(ctx); err != nil {
 		return err
@@ -204,8 +204,8 @@ func (h *webhooks) steady(ctx context.Context, rate int, hanging bool, to latenc
 	return nil
 }
 
-// commitToAll commits events for all endpoints in rotation. Measured are those after the warm-up
-// whose endpoints never hang.
+// commitToAll commits events for all endpoints in rotation. It marks an event as measured if it
+// comes after the warm-up, and its endpoint never hangs.
 func (h *webhooks) commitToAll(ctx context.Context, rate int) error {
 	warm := callsIn(h.warmUp, float64(rate))
 	all := warm + callsIn(h.measured, float64(rate))
