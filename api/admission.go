@@ -15,31 +15,33 @@ import (
 	"partnerbilling/models"
 )
 
-// errBusy means that the request was shed: it got no slot within the wait limit, or was not
-// expected to get one. It is not logged.
+// errBusy means that a request was shed: its wait reached the limit or was expected to exceed it,
+// or the queue was full. Server.fail does not log it.
 var errBusy = fmt.Errorf("%w: too many requests at once", models.ErrUnavailable)
 
 const (
-	// maxQueuePerSlot bounds the queue's length independently of the average hold time.
+	// maxQueuePerSlot is the number of requests per slot at which the queue is full, whatever the
+	// average hold time.
 	maxQueuePerSlot = 32
 	// sustainedDivisor shortens the wait limit under sustained load.
 	sustainedDivisor = 10
-	// freshInterval bounds the preference for a caller's resumed requests: every freshInterval-th
-	// slot goes to a fresh one.
+	// freshInterval bounds the preference for a caller's resumed requests. While both kinds queue,
+	// every freshInterval-th slot of the caller goes to a fresh request.
 	freshInterval = 4
 	// activeTime is the time for which a caller counts as active after a request.
 	activeTime = time.Second
 )
 
 // admission limits the requests that run at once. Other requests queue for a slot, at most for the
-// wait limit. A request whose expected wait exceeds the limit is shed at once.
+// wait limit. A fresh request whose expected wait exceeds the limit is shed at once: acquire
+// returns errBusy.
 //
 // A request may release its slot while it waits for something else, and then resume. Resumed
 // requests queue before the caller's fresh ones, and are shed only at the wait limit.
 //
 // Slots are fair between callers: the next one goes to the queued caller that holds the fewest,
-// then to the one whose last slot is the longest ago, then to the oldest request. A full queue
-// sheds the newest request of the caller that queues the most.
+// then to the one whose last slot is the longest ago, then to the oldest request. If the queue is
+// full, the newest fresh request of a caller that queues the most is shed.
 //
 // While several callers are active, none of them holds more than half of the slots. Otherwise one
 // caller's flood would compete with all others for the CPUs.
@@ -64,7 +66,7 @@ type admission struct {
 	callers     map[caller]*admissionCaller   // those that run or queue
 	queueing    map[*admissionCaller]struct{} // those that queue
 	recent      [2]arrival                    // of the two callers that came last; the latest first
-	queuedSince time.Time                     // when the present queue's first request came; stale while it is empty
+	queuedSince time.Time                     // when the queue last became non-empty
 	holdTime    time.Duration                 // moving average of the time that a request holds its slot
 }
 
@@ -74,7 +76,7 @@ type arrival struct {
 	at     time.Time
 }
 
-// admissionCaller is a caller's part of an admission.
+// admissionCaller holds one caller's queued requests, and counts the slots that it holds.
 type admissionCaller struct {
 	caller  caller
 	running int
@@ -94,6 +96,7 @@ type waiter struct {
 	acquired chan struct{} // closed when the waiter holds a slot or is shed
 }
 
+// newAdmission returns an admission and registers its metrics. 0 slots mean no limit.
 func newAdmission(slots int, waitLimit time.Duration, registry *prometheus.Registry) *admission {
 	now := time.Now //nolint:forbidigo // measures only how long requests run and wait
 	a := &admission{
@@ -104,8 +107,8 @@ func newAdmission(slots int, waitLimit time.Duration, registry *prometheus.Regis
 	return a
 }
 
-// acquire waits for a slot for a caller. It returns errBusy if the request is shed, and ctx's error
-// if ctx ends first.
+// acquire waits for a slot for a caller. resumes marks a request that held a slot before. acquire
+// returns errBusy if the request is shed, and ctx's error if ctx ends first.
 func (a *admission) acquire(ctx context.Context, by caller, resumes bool) error {
 	began := a.now()
 	w, err := a.enqueue(began, by, resumes)
@@ -122,9 +125,9 @@ func (a *admission) acquire(ctx context.Context, by caller, resumes bool) error 
 	return nil
 }
 
-// enqueue takes a free slot and returns nil, nil. Without a free slot it queues a waiter. It
-// returns errBusy for a fresh request whose expected wait exceeds the limit; resumed requests are
-// not refused.
+// enqueue takes a free slot and returns nil, nil. If the caller can take no slot now, enqueue
+// queues a waiter and returns it. It returns errBusy for a fresh request whose expected wait
+// exceeds the limit, or if the queue is full. Resumed requests are always queued.
 func (a *admission) enqueue(now time.Time, by caller, resumes bool) (*waiter, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,7 +138,8 @@ func (a *admission) enqueue(now time.Time, by caller, resumes bool) (*waiter, er
 	}
 	a.note(by, now)
 	a.grant(now)
-	if a.slots == 0 || a.running < a.slots && c.running < a.limit(now) { // grant has left no waiter of c
+	// If a slot is free that c may hold, c has no waiter: grant would have served it.
+	if a.slots == 0 || a.running < a.slots && c.running < a.limit(now) {
 		a.running++
 		c.running++
 		return nil, nil
@@ -166,7 +170,7 @@ func (a *admission) note(by caller, now time.Time) {
 	a.recent[0] = arrival{by, now}
 }
 
-// limit returns the slots that one caller may hold. The caller of limit holds mu.
+// limit returns the number of slots that one caller may hold. The caller of limit holds mu.
 func (a *admission) limit(now time.Time) int {
 	if now.Sub(a.recent[1].at) > activeTime {
 		return a.slots
@@ -174,8 +178,9 @@ func (a *admission) limit(now time.Time) int {
 	return (a.slots + 1) / 2
 }
 
-// position returns the position in the queue that a further request of a caller would have, from 1.
-// It counts the caller's own queued requests, and those of other callers that get a slot earlier.
+// position returns the position, from 1, that a further request of a caller would have in the
+// queue. It counts the caller's own queued requests, and the requests of other callers that would
+// get a slot earlier. The caller of position holds mu.
 func (a *admission) position(c *admissionCaller) int {
 	n := c.queued() + 1
 	for other := range a.queueing {
@@ -187,6 +192,7 @@ func (a *admission) position(c *admissionCaller) int {
 }
 
 // mayQueue reports whether the n-th queued request is expected to get a slot within the wait limit.
+// Sustained load shortens the limit. The caller of mayQueue holds mu.
 func (a *admission) mayQueue(n int, now time.Time) bool {
 	limit := a.waitLimit
 	if now.Sub(a.queuedSince) > a.waitLimit { // sustained load; even then one request per slot may queue
@@ -196,8 +202,8 @@ func (a *admission) mayQueue(n int, now time.Time) bool {
 }
 
 // hasCapacity reports whether the queue has capacity for a fresh request of a caller. If the queue
-// is full, it sheds the newest fresh request of another caller that queues more. The caller of
-// hasCapacity holds mu.
+// is full, hasCapacity sheds the newest fresh request of a caller that queues at least two more of
+// them. It returns false if there is no such caller. The caller of hasCapacity holds mu.
 func (a *admission) hasCapacity(c *admissionCaller) bool {
 	if a.queued < maxQueuePerSlot*a.slots {
 		return true
@@ -222,6 +228,7 @@ func (a *admission) hasCapacity(c *admissionCaller) bool {
 // queued returns the number of the caller's queued requests.
 func (c *admissionCaller) queued() int { return c.resumed.Len() + c.fresh.Len() }
 
+// await waits until a waiter holds a slot or is shed, at most for the wait limit or until ctx ends.
 func (a *admission) await(ctx context.Context, w *waiter) error {
 	timer := time.NewTimer(a.waitLimit)
 	defer timer.Stop()
@@ -277,7 +284,7 @@ func (a *admission) forget(c *admissionCaller) {
 	}
 }
 
-// release gives back a caller's slot that was in use for the given time.
+// release gives back a slot that its caller has held for the given time.
 func (a *admission) release(by caller, used time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -306,7 +313,8 @@ func (a *admission) grant(now time.Time) {
 	}
 }
 
-// next returns the waiter for the next slot, nil if each caller that queues holds limit slots.
+// next returns the waiter for the next slot. It returns nil if every queued caller already holds
+// limit slots, or none is queued. The caller of next holds mu.
 func (a *admission) next(limit int) *waiter {
 	var next *admissionCaller
 	for c := range a.queueing {
@@ -321,7 +329,7 @@ func (a *admission) next(limit int) *waiter {
 	return w
 }
 
-// before reports whether the next slot goes to this caller instead of another one.
+// before reports whether the next slot goes to this caller rather than to the other one.
 func (c *admissionCaller) before(other *admissionCaller) bool {
 	return cmp.Or(cmp.Compare(c.running, other.running), cmp.Compare(c.granted, other.granted),
 		cmp.Compare(c.oldest(), other.oldest())) < 0
@@ -339,8 +347,9 @@ func (c *admissionCaller) oldest() uint64 {
 	return oldest
 }
 
-// queue returns the caller's queue for its next slot. Resumed requests come first, except for every
-// freshInterval-th slot: long polls resume often enough to starve fresh requests.
+// queue returns the queue that gets the caller's next slot, and counts this choice. Resumed
+// requests come first, except for every freshInterval-th slot. Otherwise long polls, which resume
+// often, would starve fresh requests.
 func (c *admissionCaller) queue() *list.List {
 	switch {
 	case c.resumed.Len() == 0:

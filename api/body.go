@@ -14,8 +14,9 @@ func (r *Request) hasBody() bool {
 	return r.fast.Request.Header.ContentLength() != 0 && r.fast.RequestBodyStream() != nil
 }
 
-// isEmptyBody reports whether a chunked body is empty. It waits for the first byte without a slot,
-// and consumes it: a body that is not empty must then be refused.
+// isEmptyBody reports whether a chunked body is empty. It returns false for any other body. It
+// waits for the first byte without a slot, and consumes the byte: a body that is not empty must
+// then be refused.
 func (r *Request) isEmptyBody(ctx context.Context) (bool, error) {
 	if r.fast.Request.Header.ContentLength() >= 0 {
 		return false, nil
@@ -33,23 +34,26 @@ func (r *Request) isEmptyBody(ctx context.Context) (bool, error) {
 	return false, busy
 }
 
-// errNoBodyMemory means that a body got no memory or no permit in time, or gave its memory up to
-// another body. It is not logged.
+// errNoBodyMemory means that a body got no memory or no permit to be handled in time, or lost its
+// memory to another body. Server.fail does not log it.
 var errNoBodyMemory = fmt.Errorf("%w: no memory for the body", errBusy)
 
 const (
 	// arrivedBody is the size in bytes up to which fasthttp has read a body before the handler
 	// runs. Such a body needs no bytes of a byteSemaphore: connectionCost includes it.
 	arrivedBody = 8 << 10
-	// Each bodyPart bytes of a larger body must arrive within bodyPartTime. This is the minimum
-	// rate of a body.
+	// Each bodyPart bytes of a larger body must arrive within bodyPartTime. Together they are the
+	// minimum rate of a body.
 	bodyPart     = 16 << 10
 	bodyPartTime = 2 * time.Second
 )
 
-// readAll reads the body. It refuses a body over the limit, by the announced length alone if there
-// is one. A body of unknown length or over arrivedBody first acquires its memory. The request holds
-// no slot during such a read, because the client may be slow.
+// readAll reads the request's body, and returns nil if there is none. It refuses a body of more
+// than limit bytes, by the announced length alone if there is one.
+//
+// A body of unknown length or over arrivedBody first acquires its memory. The request holds no slot
+// while such a body arrives, because the client may be slow. After an error the request may hold no
+// slot.
 func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
 	stream := r.fast.RequestBodyStream()
 	length := r.fast.Request.Header.ContentLength()
@@ -80,8 +84,8 @@ func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
 	return body, r.slot.reacquire(ctx)
 }
 
-// readArriving acquires the bytes of a body that has not arrived yet, reads it and waits until it
-// may be handled. A body of unknown length acquires as many bytes as the limit.
+// readArriving acquires the memory of a body that has not arrived yet, reads the body, and waits
+// until it may be handled. A body of unknown length acquires limit bytes.
 func (r *Request) readArriving(ctx context.Context, stream io.Reader, length, limit int) ([]byte, error) {
 	size := length
 	if length < 0 {
@@ -103,8 +107,8 @@ func (r *Request) readArriving(ctx context.Context, stream io.Reader, length, li
 	return body, r.server.bodies.handle(ctx, r, len(body))
 }
 
-// readAdmitted reads a body whose bytes are acquired. The connection's table may close the
-// connection during this read alone: before and after it, the request waits for the server.
+// readAdmitted reads a body whose memory is acquired. Only during this read may the connTable close
+// the connection: before and after it, the request waits for the server, not for the client.
 // readAdmitted returns errNoBodyMemory if the body was aborted for another one.
 func (r *Request) readAdmitted(stream io.Reader, connection *conn, length, limit int) (body []byte, err error) {
 	connection.beginBody()
@@ -124,7 +128,7 @@ func (r *Request) readAdmitted(stream io.Reader, connection *conn, length, limit
 }
 
 // readParts reads until the buffer is full, and calls beginPart before each bodyPart bytes. It
-// returns io.EOF if the body ends before.
+// returns io.EOF if the stream ends first.
 func readParts(stream io.Reader, body []byte, beginPart func()) (n int, err error) {
 	for part := 0; n < len(body) && err == nil; {
 		if n >= part {
@@ -141,7 +145,8 @@ func readParts(stream io.Reader, body []byte, beginPart func()) (n int, err erro
 	return n, err
 }
 
-// readUnknown reads a body of unknown length, at most one byte more than the limit.
+// readUnknown reads a body of unknown length. It reads at most one byte more than the limit, by
+// which the caller detects a larger body.
 func readUnknown(stream io.Reader, limit int, beginPart func()) ([]byte, error) {
 	var body []byte
 	for filled := 0; filled == len(body) && filled <= limit; {
@@ -158,6 +163,7 @@ func readUnknown(stream io.Reader, limit int, beginPart func()) ([]byte, error) 
 	return body, nil
 }
 
+// tooLarge refuses a body of more than limit bytes.
 func tooLarge(limit int) error {
 	e := Refuse(BodyTooLarge, "")
 	e.Faults[0].Message = fmt.Sprintf("The body must have at most %d bytes.", limit)
@@ -173,19 +179,21 @@ func bodyReadError(err error) error {
 	return unreadable(MalformedRequest, err)
 }
 
+// isTimeout reports whether a read ended at its deadline.
 func isTimeout(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) && network.Timeout()
 }
 
-// noBodyMemory refuses a body that is not read.
+// noBodyMemory returns the 503 for a body that got no memory or no permit.
 func noBodyMemory() *Error {
 	e := unreadable(Unavailable, errNoBodyMemory)
 	e.RetryAfter = retryUnavailable
 	return e
 }
 
-// unreadable refuses a request after which the connection must be closed.
+// unreadable returns a refusal that also closes the connection, because a part of the request may
+// be unread.
 func unreadable(code Code, cause error) *Error {
 	e := Refuse(code, "")
 	e.Cause, e.Close = cause, true

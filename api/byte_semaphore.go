@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// bodyWaitLimit is the longest time that a body waits for memory.
+	// bodyWaitLimit is the longest time that a body waits for memory, or for the permit to be
+	// handled.
 	bodyWaitLimit = 2 * time.Second
 	// bodyGrace is the time after which an unfinished body may lose its memory to a waiting one.
 	bodyGrace = 2 * time.Second
@@ -18,9 +19,10 @@ const (
 )
 
 // byteSemaphore bounds the bytes of request bodies in memory. A body acquires its bytes before it
-// is read, and its request releases them at the end. No caller holds more than half. If a body must
-// wait, unfinished ones that have been arriving for longer than bodyGrace are aborted, oldest
-// first. If the waiting caller is at its own limit, only its own bodies are aborted.
+// is read, and its request releases them at the end. One caller may hold half of the bytes; see
+// newByteSemaphore. If a body must wait, unfinished bodies that have been arriving for longer than
+// bodyGrace are aborted, oldest first. If the waiting caller is at its own limit, only its own
+// bodies are aborted.
 //
 // A byteSemaphore is safe for concurrent use.
 type byteSemaphore struct {
@@ -42,8 +44,8 @@ type byteLease struct {
 	aborted   bool
 }
 
-// newByteSemaphore returns a semaphore of at least minimum bytes. One caller may hold half of them,
-// and at least the minimum.
+// newByteSemaphore returns a semaphore of capacity bytes, but at least minimum. One caller may hold
+// half of the bytes, but at least minimum.
 func newByteSemaphore(capacity, minimum int64, metrics bodyMemoryMetrics) *byteSemaphore {
 	capacity = max(capacity, minimum)
 	metrics.limit.Set(float64(capacity))
@@ -73,8 +75,8 @@ func (s *byteSemaphore) acquire(ctx context.Context, caller string, bytes int64,
 }
 
 // abortOldest aborts unfinished bodies that have been arriving for longer than bodyGrace, oldest
-// first, until the aborted ones held the wanted bytes. If the waiting caller may not hold more, it
-// could not acquire the bytes of others, and only its own bodies are aborted. The caller of
+// first, until the aborted ones have held the wanted bytes. If the waiting caller may not hold
+// more, the bytes of others would not help it. Then only its own bodies are aborted. The caller of
 // abortOldest holds mu.
 func (s *byteSemaphore) abortOldest(caller string, wanted int64) {
 	ofAny := s.mayHold(caller, wanted)
@@ -96,7 +98,7 @@ func (s *byteSemaphore) abortOldest(caller string, wanted int64) {
 	}
 }
 
-// leaveArriving takes the lease out of the unfinished ones. It returns false if the body was
+// leaveArriving takes the lease off the list of unfinished bodies. It returns false if the body was
 // aborted.
 func (l *byteLease) leaveArriving() bool {
 	l.semaphore.mu.Lock()
@@ -108,7 +110,7 @@ func (l *byteLease) leaveArriving() bool {
 	return !l.aborted
 }
 
-// shrink reduces the lease to a number of bytes, and gives the others back.
+// shrink reduces the lease to the given number of bytes, and gives the rest back.
 func (l *byteLease) shrink(bytes int64) {
 	if surplus := l.bytes - bytes; surplus > 0 {
 		l.bytes = bytes
@@ -117,8 +119,8 @@ func (l *byteLease) shrink(bytes int64) {
 	}
 }
 
-// complete marks the body as complete, and gives back what it did not need. It returns false if the
-// body was aborted.
+// complete marks a body of size bytes as complete, and gives back the bytes that it did not need.
+// It returns false if the body was aborted.
 func (l *byteLease) complete(size int) bool {
 	if l == nil {
 		return true
@@ -128,7 +130,7 @@ func (l *byteLease) complete(size int) bool {
 	return isWhole
 }
 
-// release gives the bytes back. It may be called twice.
+// release gives all bytes back. It may be called twice.
 func (l *byteLease) release() {
 	if l != nil {
 		l.leaveArriving()

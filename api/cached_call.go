@@ -8,8 +8,8 @@ import (
 	"partnerbilling/models/coalesce"
 )
 
-// cachedCall caches the result of an expensive call for maxAge and merges concurrent calls. A call
-// has its own deadline. It is safe for concurrent use.
+// cachedCall caches the result of an expensive call for maxAge, errors included, and merges
+// concurrent calls into one. It is safe for concurrent use.
 type cachedCall[T any] struct {
 	call   func(context.Context) (T, error)
 	maxAge time.Duration
@@ -22,6 +22,8 @@ type cachedCall[T any] struct {
 	at    time.Time // when the cached call returned; zero before the first
 }
 
+// newCachedCall returns a cachedCall whose every call ends after timeout. A maxAge of 0 only merges
+// concurrent calls.
 func newCachedCall[T any](
 	maxAge, timeout time.Duration, call func(context.Context) (T, error),
 ) *cachedCall[T] {
@@ -31,8 +33,9 @@ func newCachedCall[T any](
 	}
 }
 
-// get returns the cached result, errors included, or makes the call. The call outlives ctx, because
-// other callers may wait for it. get waits for its end too, so that the error is always the call's.
+// get returns the cached result, or makes the call. The call outlives ctx, because other callers
+// may wait for it. get waits for the end of the call too, so that the error is always the call's
+// own.
 func (c *cachedCall[T]) get(ctx context.Context) (T, error) {
 	if value, err, ok := c.cached(); ok {
 		return value, err

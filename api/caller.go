@@ -8,8 +8,8 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// caller is the party that a request's slot counts for: an organisation, a client of no
-// organisation, or a group of addresses whose requests are not authenticated.
+// caller is the party that a request's slot counts for. It is an organisation, a client of no
+// organisation or, for requests that are not authenticated, a group of client addresses.
 type caller struct {
 	id    uuid.UUID
 	group uint64 // of the address; 0 if id is known
@@ -24,17 +24,19 @@ func callerOf(p *Principal) caller {
 	return caller{id: uuid.UUID(p.OrganisationID)}
 }
 
-// addressGroups is the number of groups. It bounds the share of the slots that unauthenticated
-// requests get, from however many addresses they come.
+// addressGroups is the number of groups into which client addresses are hashed. It bounds the share
+// of the slots that unauthenticated requests get, however many addresses send them.
 const addressGroups = 32
 
 // callerCacheSize is the number of tokens whose callers a process remembers.
 const callerCacheSize = 10_000
 
-// callerCache remembers the callers of tokens that have been verified, so that a slot is given
-// fairly before a token is verified. A request counts for its address instead if its token is new
-// to the process or to the address, has expired, or has failed a check. A callerCache is safe for
-// concurrent use.
+// callerCache remembers the callers of tokens that have been verified. A request with such a token
+// gets its slot as its caller's, although its own token is verified only later. It counts for its
+// group of addresses instead if the token has expired or failed a check, or if this process has not
+// verified it for this address yet.
+//
+// A callerCache is safe for concurrent use.
 type callerCache struct {
 	seed  maphash.Seed
 	now   func() time.Time
@@ -90,7 +92,7 @@ func (c *callerCache) learn(r *Request) {
 	}
 }
 
-// forget removes the caller of a request whose token is not valid any more.
+// forget removes the remembered caller of a request whose token is no longer valid.
 func (c *callerCache) forget(r *Request) {
 	if key, ok := c.key(r); ok {
 		c.known.Remove(key)

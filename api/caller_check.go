@@ -13,13 +13,14 @@ const (
 	// maxCheckAge is the longest time from one check of a caller to the next, at the default
 	// interval.
 	maxCheckAge = 15 * time.Second
-	// defaultRecheckInterval is maxCheckAge less maxPollInterval, since checks run only at polls.
+	// defaultRecheckInterval leaves a part of maxCheckAge for the delay of a check that is due,
+	// such as the wait for a slot.
 	defaultRecheckInterval = maxCheckAge - maxPollInterval
 	// recheckTimeout bounds one repeated check.
 	recheckTimeout = 5 * time.Second
 )
 
-// callerCheck repeats the checks of a long-polling or streaming request: its token, client,
+// callerCheck repeats the checks of a long-polling or streaming request: of its token, client,
 // address, scope and Site. It is not safe for concurrent use.
 type callerCheck struct {
 	server        *Server
@@ -35,7 +36,7 @@ func (r *Request) callerCheck() *callerCheck {
 	return &callerCheck{r.server, r.route, r.headers("Authorization"), r.address, r.Site.ID, r.began}
 }
 
-// untilDue returns the time until the next check, or a poll interval if the check is due already.
+// untilDue returns the time until the next check is due, or maxPollInterval if it is due already.
 func (c *callerCheck) untilDue() time.Duration {
 	due := c.server.recheckInterval - time.Since(c.checked)
 	if due <= 0 {
@@ -53,7 +54,7 @@ func (c *callerCheck) repeatIfDue(ctx context.Context) error {
 }
 
 // repeat returns the refusal if the caller would be refused now. It ignores other errors, such as
-// that Postgres is unavailable: the next check comes after the usual interval.
+// an unavailable Postgres: the next check comes after the usual interval.
 func (c *callerCheck) repeat(ctx context.Context) error {
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
@@ -66,6 +67,7 @@ func (c *callerCheck) repeat(ctx context.Context) error {
 	return nil
 }
 
+// check authenticates the caller, and checks its scope and its Site without the cache of Sites.
 func (c *callerCheck) check(ctx context.Context) error {
 	principal, err := c.server.authenticateHeaders(ctx, c.authorization, c.address)
 	if err != nil {

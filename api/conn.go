@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// listener accepts connections that detect a disconnect and close without losing the last answer.
-// connections bounds their number.
+// listener accepts connections of type conn. Its connTable bounds their number.
 type listener struct {
 	net.Listener
 	connections *connTable
 }
 
+// Accept returns the next connection that the connTable does not refuse.
 func (l listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -31,7 +31,8 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close may be called twice: Shutdown can begin before fasthttp knows the listener.
+// Close closes the listener. It may be called twice: Shutdown can begin before fasthttp knows the
+// listener.
 func (l listener) Close() error {
 	if err := l.Listener.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
@@ -39,7 +40,9 @@ func (l listener) Close() error {
 	return nil
 }
 
-// conn is a client's connection.
+// conn is a client's connection. It can detect that the client disconnects while a request runs
+// (watch), and loses no answer when it closes (Close). Its connTable records what the connection is
+// doing.
 type conn struct {
 	net.Conn
 	entry      connEntry
@@ -80,8 +83,8 @@ func (c *conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// target returns the beginning of the current request's target, even if the request is malformed.
-// With pipelined requests it may be the target of an earlier one.
+// target returns the beginning of the current request's path, even if the request is malformed.
+// With pipelined requests it may be the path of an earlier one.
 func (c *conn) target() string {
 	line, _, _ := bytes.Cut(c.head, []byte("\r\n"))
 	_, target, _ := bytes.Cut(line, []byte(" "))
@@ -90,6 +93,7 @@ func (c *conn) target() string {
 	return string(target)
 }
 
+// read returns the bytes that were read ahead, then the error of that read, then new bytes.
 func (c *conn) read(p []byte) (int, error) {
 	c.mu.Lock()
 	if len(c.peeked) > 0 {
@@ -117,8 +121,8 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 // past is a deadline that ends a read at once.
 var past = time.Unix(1, 0)
 
-// beginPart starts the timeout of the next part of a body: bodyPartTime, or less at the request's
-// deadline. It does nothing on nil.
+// beginPart starts the time-out of the next part of a body: bodyPartTime, but no longer than until
+// the request's deadline. It does nothing on nil.
 func (c *conn) beginPart() {
 	if c == nil {
 		return
@@ -134,7 +138,7 @@ func (c *conn) beginPart() {
 	}
 }
 
-// abortRead makes the present read of a body and later ones fail. It does nothing on nil.
+// abortRead makes the present read of a body fail, and later reads of it. It does nothing on nil.
 func (c *conn) abortRead() {
 	if c == nil {
 		return
@@ -145,8 +149,8 @@ func (c *conn) abortRead() {
 	_ = c.Conn.SetReadDeadline(past)
 }
 
-// beginBody records that a body is arriving: the connection's table may close the connection. It
-// does nothing on nil.
+// beginBody records that a body is arriving: the connTable may now close the connection. It does
+// nothing on nil.
 func (c *conn) beginBody() {
 	if c != nil {
 		c.setPhase(connArriving)
@@ -164,14 +168,15 @@ func (c *conn) endBody() {
 	}
 }
 
+// Close reads and drops a refused body for at most lingerTime, and at most lingerBytes bytes.
 const (
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 32 << 20
 )
 
-// Close closes the connection. Closing a socket with unread input resets it, and the client may
-// lose the answer. A client that is still sending a refused body therefore gets a moment to read
-// it, unless the table needs the connection.
+// Close closes the connection. If the socket closed with unread input, it would be reset, and the
+// client might lose the answer. Close therefore gives a client that is still sending a refused body
+// a moment to read the answer, unless the connTable needs the connection.
 func (c *conn) Close() error {
 	defer c.leaveTable()
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.unreadBody.Load() && half.CloseWrite() == nil {
@@ -183,7 +188,7 @@ func (c *conn) Close() error {
 }
 
 // watch returns a context that also ends when the client disconnects. The connection must not be
-// read until stop is called; stop must be called.
+// read until stop is called. stop must be called.
 func (c *conn) watch(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -208,9 +213,10 @@ func (c *conn) watch(ctx context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-// UntilDisconnect returns a copy of ctx for waiting. The copy also ends when the client disconnects
-// or the server begins to shut down. The handler then answers with the present state, under ctx. It
-// must call stop before it returns. While a request's body is unread, no disconnect is noticed.
+// UntilDisconnect returns a copy of ctx for a handler that waits. The copy also ends when the
+// client disconnects or the server begins to shut down. After that the handler answers with the
+// present state, under ctx. The handler must call stop before it returns. While a request's body is
+// unread, no disconnect is noticed.
 func (r *Request) UntilDisconnect(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stopDraining := context.AfterFunc(r.draining, cancel)

@@ -28,11 +28,11 @@ const (
 	arrivingGrace = 2 * time.Second
 )
 
-// connTable bounds the open connections. If it is full, a new connection replaces an old one, in
-// this order: one that is silent, one whose request arrives slowly, one that is idle, one that is
-// fresh or whose request is arriving. Within each kind, the one longest in its phase comes first.
-// Connections on which a caller has authenticated are closed last. If requests run on all
-// connections, the new one is closed.
+// connTable bounds the open connections. If it is full, a new connection replaces an old one. The
+// old one is, in this order: one that is silent, one whose request arrives slowly, one that is
+// idle, one that is fresh or whose request is arriving. Within each kind, the connection that has
+// been in its phase for longest comes first. Connections on which a caller has authenticated are
+// closed last. If requests run on all connections, the new one is closed.
 //
 // A connTable is safe for concurrent use.
 type connTable struct {
@@ -43,22 +43,22 @@ type connTable struct {
 	mu        sync.Mutex
 	open      active
 	byAddress map[string]int
-	unknown   waitingConns // without an authenticated caller so far
-	known     waitingConns
+	unknown   waitingConns // on which no caller has authenticated yet
+	known     waitingConns // on which a caller has authenticated
 }
 
 // waitingConns lists connections by phase, the longest in it first. The elements are *conn.
 type waitingConns [connPhases]list.List
 
-// connEntry is the state of a connection in its table. The table's mutex protects it.
+// connEntry is the state of a connection in its table. The mutex of the table protects it.
 type connEntry struct {
 	table   *connTable
 	address string // of the peer; "" if addresses are not counted
 	phase   connPhase
-	since   time.Time
+	since   time.Time     // when the phase began; stale while a request runs
 	known   bool          // a caller has authenticated
 	element *list.Element // in waitingConns; nil while a request runs, and once the connection is closed
-	closed  bool
+	closed  bool          // no longer in the table
 }
 
 func newConnTable(cfg Config) *connTable {
@@ -70,7 +70,7 @@ func newConnTable(cfg Config) *connTable {
 	return t
 }
 
-// minConnections is the capacity under the smallest memory limit.
+// minConnections is the minimum capacity, however small the memory limit is.
 const minConnections = 64
 
 // connectionCapacity returns the number of connections that a memory limit allows.
@@ -78,8 +78,8 @@ func connectionCapacity(memoryLimit int64) int {
 	return max(int(memoryLimit/memoryDivisor/connectionCost), minConnections)
 }
 
-// add adds a new connection, and closes another one if the table is full. It returns nil if it has
-// closed the new connection instead.
+// add adds a new connection. If the table is full, it closes another connection. It returns nil if
+// it has closed the new connection instead.
 func (t *connTable) add(c net.Conn) *conn {
 	added, victim := t.insert(c)
 	if victim != nil {
@@ -88,7 +88,8 @@ func (t *connTable) add(c net.Conn) *conn {
 	return added
 }
 
-// insert returns the added connection, and the one that must be closed. Either may be nil.
+// insert adds a connection, and returns it with the connection that must be closed. Either may be
+// nil.
 func (t *connTable) insert(c net.Conn) (added *conn, victim net.Conn) {
 	address := ""
 	if host, _, err := net.SplitHostPort(c.RemoteAddr().String()); err == nil && t.perAddress > 0 {
@@ -117,18 +118,18 @@ func (t *connTable) insert(c net.Conn) (added *conn, victim net.Conn) {
 	return added, victim
 }
 
-// victim returns the connection to close, nil if requests run on all. The caller of victim holds
-// mu.
+// victim returns the connection to close for a new one, nil if requests run on all. The caller of
+// victim holds mu.
 func (t *connTable) victim() *conn { return cmp.Or(t.unknown.victim(), t.known.victim()) }
 
-// victim returns the connection of the list to close first, nil if there is none.
+// victim returns the connection of the lists to close first, nil if the lists are empty.
 func (w *waitingConns) victim() *conn {
 	return cmp.Or(w.longerThan(freshGrace, connFresh), w.longerThan(arrivingGrace, connArriving), w.longest(connIdle),
 		older(w.longest(connFresh), w.longest(connArriving)))
 }
 
-// longerThan returns the connection that has been in a phase for longest, nil if that is shorter
-// than least.
+// longerThan returns the connection that has been in a phase for longest. It returns nil if that is
+// shorter than least, or if no connection is in the phase.
 func (w *waitingConns) longerThan(least time.Duration, phase connPhase) *conn {
 	c := w.longest(phase)
 	if c != nil && time.Since(c.entry.since) < least {
@@ -195,7 +196,7 @@ func (t *connTable) remove(c *conn) {
 	}
 }
 
-// setPhase records what the connection is doing from now on.
+// setPhase records what the connection does from now on.
 func (c *conn) setPhase(phase connPhase) {
 	t := c.entry.table
 	t.mu.Lock()
@@ -230,7 +231,8 @@ func (c *conn) leaveTable() {
 	t.remove(c)
 }
 
-// connMetrics count the connections that were closed or refused.
+// connMetrics counts the connections that were closed for new ones, and the new ones that were
+// refused.
 type connMetrics struct {
 	closed        [connPhases]prometheus.Counter // by phase
 	full, address prometheus.Counter             // new ones that were refused

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxStreams bounds the event streams of one process, and maxOrganisationStreams those of an
+	// maxStreams bounds the open event streams of a process, maxOrganisationStreams those of one
 	// organisation.
 	maxStreams             = 256
 	maxOrganisationStreams = 16
@@ -20,31 +20,32 @@ const (
 	heartbeatInterval = 10 * time.Second
 )
 
-// eventStreams serves streams of server-sent events, and bounds them.
+// eventStreams serves streams of server-sent events, and bounds their number.
 type eventStreams struct{ limit *heldLimit }
 
 func newEventStreams(cfg Config) *eventStreams {
 	return &eventStreams{newHeldLimit(cfg.Metrics, "streams", maxOrganisationStreams, maxStreams)}
 }
 
-// eventSource holds the events of one stream. Its methods are called one at a time.
+// eventSource reads the events of one stream page by page. Its methods are called one at a time.
 type eventSource interface {
-	// position returns the id with which a client resumes after the last page.
+	// position returns the id from which a client resumes after the last page.
 	position() string
 	// version returns a number that changes when there may be new events, and a channel that is
-	// closed when it does. A number of 0 means that there are none yet.
+	// closed when the number changes. The number is 0 as long as there are no events yet.
 	version() (number uint64, changed <-chan struct{})
-	// read reads the next page of events. count is their number, more says that another page
-	// follows. After an error the position is as it was.
+	// read reads the next page of events. count is the number of its events. more says that another
+	// page follows. An error leaves the position unchanged.
 	read(ctx context.Context) (count int, more bool, err error)
-	// write writes the last page.
+	// write writes the page that was read last.
 	write(out *bufio.Writer) error
 	// close releases what the source holds.
 	close()
 }
 
-// serve answers with a stream of the source that open returns. open is called once the stream is
-// admitted.
+// serve answers with a stream of the events of a source. It calls open for the source only after
+// the stream is admitted, and refuses the stream if too many are open. A HEAD request gets no
+// stream.
 func (s *eventStreams) serve(ctx context.Context, r *Request, open func() (eventSource, error)) error {
 	if r.isHead() {
 		return r.Bytes(http.StatusOK, contentTypeEvents, nil)
@@ -79,7 +80,7 @@ type eventStream struct {
 	behind bool   // reading has failed, and must be repeated
 }
 
-// run sends events until ctx ends, the client disconnects or the caller loses access.
+// run sends events until ctx ends, the client disconnects, or the caller loses access.
 func (s *eventStream) run(ctx context.Context) {
 	// An id without data dispatches no event, but lets a client resume before the first event.
 	fmt.Fprintf(s.out, ": listening\nid: %s\n\n", s.source.position())
@@ -147,7 +148,8 @@ func (s *eventStream) forward(ctx context.Context) error {
 	return nil
 }
 
-// lastEventID returns the position from which the client resumes, nil for a new stream.
+// lastEventID returns the position from which the client resumes: the header Last-Event-ID as parse
+// decodes it. It returns nil for a new stream.
 func lastEventID[P any](r *Request, parse func(string) (P, error)) (*P, error) {
 	text := r.Header("Last-Event-ID")
 	if text == "" {
@@ -161,9 +163,10 @@ func lastEventID[P any](r *Request, parse func(string) (P, error)) (*P, error) {
 }
 
 // wantsEvents reports whether the client prefers a stream of events to JSON. A client that accepts
-// both alike gets JSON, which ends.
+// both equally gets JSON.
 func (r *Request) wantsEvents() bool {
 	return r.accepts("text/event-stream") > r.accepts("application/json")
 }
 
+// contentTypeEvents is the Content-Type of server-sent events.
 const contentTypeEvents = "text/event-stream;charset=UTF-8"

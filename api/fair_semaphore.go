@@ -13,21 +13,24 @@ import (
 )
 
 var (
-	// errNoPermit means that no permit became free in time. It is not logged.
+	// errNoPermit means that the permits did not become free in time, or that the caller may not
+	// hold as many. Server.fail does not log it.
 	errNoPermit = fmt.Errorf("%w: no permit in time", errBusy)
-	// errQueueFull means that the queue is full, overall or for the caller.
+	// errQueueFull means that the queue is full, overall or for the caller. Server.fail does not
+	// log it.
 	errQueueFull = fmt.Errorf("%w: too many requests wait", errBusy)
 )
 
 // fairSemaphore is a weighted semaphore that is fair between callers. A permit stands for one
 // costly step or one byte. The next permits go to the waiting caller that holds the fewest, then to
-// the caller whose last permits are the longest ago, then to the oldest waiter. A fairSemaphore is
-// safe for concurrent use.
+// the caller whose last permits are the longest ago, then to the oldest waiter.
+//
+// A fairSemaphore is safe for concurrent use.
 type fairSemaphore[K comparable] struct {
 	limits  fairLimits
 	refused prometheus.Counter
-	// whenWaiting, unless it is nil, is called with mu held when a caller must wait for n permits:
-	// too few are free, or the caller may not hold as many.
+	// whenWaiting, unless it is nil, is called when a caller must wait for n permits: too few are
+	// free, or the caller may not hold n more. It is called with mu held.
 	whenWaiting func(caller K, n int64)
 
 	mu      sync.Mutex
@@ -41,9 +44,9 @@ type fairSemaphore[K comparable] struct {
 type fairLimits struct {
 	permits          int64
 	perCaller        int64 // permits that one caller may hold; 0: all
-	waiters          int   // 0: no limit
+	waiters          int   // queued requests of all callers; 0: no limit
 	waitersPerCaller int
-	wait             time.Duration // of one waiter
+	wait             time.Duration // the longest time in the queue
 }
 
 // permitUser holds the numbers of a caller's permits and waiters.
@@ -61,15 +64,16 @@ type permitWaiter[K comparable] struct {
 	acquired chan struct{} // closed when the permits are acquired
 }
 
+// newFairSemaphore returns a semaphore whose refusals are counted by refused.
 func newFairSemaphore[K comparable](limits fairLimits, refused prometheus.Counter) *fairSemaphore[K] {
 	limits.perCaller = cmp.Or(limits.perCaller, limits.permits)
 	limits.waiters = cmp.Or(limits.waiters, math.MaxInt)
 	return &fairSemaphore[K]{limits: limits, refused: refused, callers: map[K]*permitUser{}}
 }
 
-// acquire waits for n permits, at most the wait limit. It returns errQueueFull at once if too many
-// requests wait already, overall or for the caller. It returns errNoPermit if the caller may not
-// hold as many permits, or they do not become free in time or before ctx ends.
+// acquire waits for n permits, at most for the wait limit. It returns errQueueFull at once if too
+// many requests wait already, overall or for the caller. It returns errNoPermit at once if one
+// caller may never hold n permits, or later if they do not become free in time or before ctx ends.
 func (s *fairSemaphore[K]) acquire(ctx context.Context, caller K, n int64) error {
 	w, err := s.enqueue(caller, n)
 	if err == nil {
@@ -106,6 +110,7 @@ func (s *fairSemaphore[K]) enqueue(caller K, n int64) (*permitWaiter[K], error) 
 	return w, nil
 }
 
+// await waits until the permits are acquired, at most for the wait limit or until ctx ends.
 func (s *fairSemaphore[K]) await(ctx context.Context, w *permitWaiter[K]) error {
 	timer := time.NewTimer(s.limits.wait)
 	defer timer.Stop()
@@ -121,11 +126,12 @@ func (s *fairSemaphore[K]) await(ctx context.Context, w *permitWaiter[K]) error 
 		return nil
 	}
 	s.dequeue(w)
-	s.grant() // the next one may need fewer
+	s.grant() // the next waiter may need fewer
 	return errNoPermit
 }
 
-// grant gives free permits to waiters. The caller of grant holds mu.
+// grant gives free permits to waiters. While the next waiter needs more than are free, all others
+// wait too. The caller of grant holds mu.
 func (s *fairSemaphore[K]) grant() {
 	for {
 		w := s.next()
@@ -142,8 +148,8 @@ func (s *fairSemaphore[K]) grant() {
 	}
 }
 
-// next returns the waiter that comes next, nil if no waiter's caller may hold more. The caller of
-// next holds mu.
+// next returns the waiter that comes next. It returns nil if no waiter's caller may hold more
+// permits. The caller of next holds mu.
 func (s *fairSemaphore[K]) next() *permitWaiter[K] {
 	var next *permitWaiter[K]
 	var best *permitUser
@@ -158,8 +164,8 @@ func (s *fairSemaphore[K]) next() *permitWaiter[K] {
 	return next
 }
 
-// mayHold reports whether n more permits keep a queued caller within the permits of one caller. The
-// caller of mayHold holds mu.
+// mayHold reports whether a queued caller may hold n more permits under the limit of one caller.
+// The caller of mayHold holds mu.
 func (s *fairSemaphore[K]) mayHold(caller K, n int64) bool {
 	return s.callers[caller].held+n <= s.limits.perCaller
 }
@@ -172,7 +178,7 @@ func (s *fairSemaphore[K]) dequeue(w *permitWaiter[K]) {
 	s.forget(w.caller)
 }
 
-// release gives n permits of the caller back.
+// release gives back n of the permits that the caller holds.
 func (s *fairSemaphore[K]) release(caller K, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

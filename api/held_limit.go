@@ -21,10 +21,11 @@ type heldLimit struct {
 
 	mu   sync.Mutex
 	held map[models.OrganisationID]int
-	all  int
+	all  int // of all organisations
 }
 
-// newHeldLimit returns a limit. kind is its label in the metrics.
+// newHeldLimit returns a limit for an organisation and one for the process. kind is its label in
+// the metrics.
 func newHeldLimit(registry *prometheus.Registry, kind string, perOrganisation, total int) *heldLimit {
 	l := &heldLimit{
 		perOrganisation: perOrganisation, total: total, held: map[models.OrganisationID]int{},
@@ -41,11 +42,12 @@ func newHeldLimit(registry *prometheus.Registry, kind string, perOrganisation, t
 	return l
 }
 
-// heldDivisor bounds the held requests. Of the process's connections, an organisation may use
-// 1/heldDivisor for them, and all organisations together 4/heldDivisor. A request over a limit is
-// answered without a wait.
+// heldDivisor bounds the requests with Prefer: wait that are held. An organisation may use
+// 1/heldDivisor of the process's connections for them, all organisations together 4/heldDivisor. A
+// request above a limit is answered without a wait.
 const heldDivisor = 8
 
+// newHeldRequests returns the limit of the requests with Prefer: wait.
 func newHeldRequests(cfg Config) *heldLimit {
 	connections := connectionCapacity(cfg.MemoryLimit)
 	return newHeldLimit(cfg.Metrics, "requests", connections/heldDivisor, 4*connections/heldDivisor)
@@ -58,7 +60,7 @@ var (
 )
 
 // acquire counts one more stream. The error is the refusal: 429 at the organisation's limit, 503 at
-// that of the process. release must be called once.
+// the limit of the process. Without an error, release must be called once.
 func (l *heldLimit) acquire(organisation models.OrganisationID) (release func(), err error) {
 	err = l.add(organisation)
 	if err == nil {
@@ -85,7 +87,8 @@ func (l *heldLimit) preferredWait(r *Request) (wait time.Duration, release func(
 	return wait, func() { l.release(r.Site.OrganisationID) }
 }
 
-// add counts one more request. At a limit it returns errOrganisationHolds or errProcessHolds.
+// add counts one more request or stream. At a limit it returns errOrganisationHolds or
+// errProcessHolds.
 func (l *heldLimit) add(organisation models.OrganisationID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,6 +103,7 @@ func (l *heldLimit) add(organisation models.OrganisationID) error {
 	return nil
 }
 
+// release counts one request less.
 func (l *heldLimit) release(organisation models.OrganisationID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

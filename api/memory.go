@@ -9,15 +9,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Bodies over arrivedBody are read only once their memory is free. The memory limit of the process
-// is divided:
+// A body of more than arrivedBody bytes is read only once its memory is free. For this, the memory
+// limit of the process is divided:
 //
 //   - 1/memoryDivisor bounds the connections. Each is counted with connectionCost.
 //   - 1/memoryDivisor bounds the request bodies that are being read, parsed or handled. Each byte
 //     of a body is counted with bodyCost.
 //   - The rest is for answers, the runtime, and garbage: the heap grows to twice the live data.
 //
-// The limit is GOMEMLIMIT, or DefaultMemoryLimit without it.
+// The memory limit is Config.MemoryLimit.
 
 // DefaultMemoryLimit is the assumed memory limit of a process without GOMEMLIMIT, in bytes.
 const DefaultMemoryLimit = 1 << 30
@@ -28,12 +28,13 @@ const (
 	// connectionCost is the memory in bytes of a connection on which a request arrives: its
 	// buffers, its goroutine's stack, and the body of at most arrivedBody bytes.
 	connectionCost = 32 << 10
-	// bodyCost is how many bytes each byte of a body costs at most: the body, its parsed text, its
-	// values, its canonical form, and the rows that are sent to Postgres.
+	// bodyCost is the number of bytes of memory that each byte of a body costs at most. It covers
+	// the body, its parsed text, its values, its canonical form, and the rows that are sent to
+	// Postgres.
 	bodyCost = 6
 )
 
-// smallBody is the largest body that counts as small, in bytes. A large body is a larger one.
+// smallBody is the size of the largest small body, in bytes. Any larger body is a large body.
 const smallBody = 64 << 10
 
 // memoryLimit returns GOMEMLIMIT, or DefaultMemoryLimit without it.
@@ -44,8 +45,9 @@ func memoryLimit() int64 {
 	return DefaultMemoryLimit
 }
 
-// bodyMemory bounds the bodies of requests in flight. Bodies of unauthenticated callers, small
-// bodies and large bodies have a part each, so that no kind delays another.
+// bodyMemory bounds the memory of the bodies of requests in flight. Bodies of unauthenticated
+// callers (public), small bodies and large bodies each have a part of it, so that no kind delays
+// another.
 type bodyMemory struct {
 	public, small, large *byteSemaphore
 	// handled bounds the large bodies that are parsed and handled at once. They take much CPU time
@@ -61,6 +63,7 @@ const (
 	maxLargeBodiesWaiting = 16
 )
 
+// newBodyMemory divides the memory for bodies under a memory limit in bytes.
 func newBodyMemory(limit int64, registry *prometheus.Registry) bodyMemory {
 	m := newBodyMetrics(registry)
 	bytes := limit / memoryDivisor / bodyCost
@@ -75,10 +78,12 @@ func newBodyMemory(limit int64, registry *prometheus.Registry) bodyMemory {
 	}
 }
 
-// handle waits until the complete body of a request may be handled, at most bodyWaitLimit. The
-// request's end releases the permit.
+// handle waits until the complete body of a request may be handled, at most for bodyWaitLimit. size
+// is in bytes. A large body gets a permit, which releaseBody gives back. handle returns an error
+// that wraps errNoBodyMemory if it gets none.
 func (m *bodyMemory) handle(ctx context.Context, r *Request, size int) error {
-	if size <= smallBody || r.Principal.ClientID.IsZero() { // a console page's own API calls count instead
+	// An unauthenticated body needs no permit: it is a form of the console. Its API calls need one.
+	if size <= smallBody || r.Principal.ClientID.IsZero() {
 		return nil
 	}
 	if err := m.handled.acquire(ctx, callerOf(&r.Principal), 1); err != nil {
@@ -88,7 +93,7 @@ func (m *bodyMemory) handle(ctx context.Context, r *Request, size int) error {
 	return nil
 }
 
-// releaseBody gives back the memory of the request's body, and its permit to be handled.
+// releaseBody gives back the memory of the request's body, and the permit to handle a large body.
 func (r *Request) releaseBody() {
 	r.lease.release()
 	if r.handlesLarge {
@@ -97,8 +102,9 @@ func (r *Request) releaseBody() {
 	}
 }
 
-// semaphoreOf returns the semaphore for a body of a size in bytes, and the caller that it counts
-// for: the organisation, the client of no organisation, or before authentication the address.
+// semaphoreOf returns the semaphore for a body of size bytes, and the caller that the body counts
+// for. The caller is the organisation, the client of no organisation or, before authentication, the
+// address.
 func (m *bodyMemory) semaphoreOf(r *Request, size int) (*byteSemaphore, string) {
 	by := callerOf(&r.Principal).id.String()
 	switch {

@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the HTTP metrics. Labels have few values: route templates, never paths.
+// metrics are the metrics of all HTTP requests. Labels have few values: routes are templates, never
+// paths.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -30,12 +31,13 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 	return m
 }
 
+// observe records an answered request. took is the time from its headers to its answer.
 func (m *metrics) observe(route, method string, status int, took time.Duration) {
 	m.requests.WithLabelValues(route, method, statusName(status)).Inc()
 	m.duration.WithLabelValues(route, method).Observe(took.Seconds())
 }
 
-// metricsHandler answers with the registry in Prometheus's text format.
+// metricsHandler returns the handler of /metrics: the registry in Prometheus's text format.
 func metricsHandler(registry prometheus.Gatherer) Handler {
 	page := newMetricsPage(registry)
 	return func(ctx context.Context, r *Request) error {
@@ -47,7 +49,7 @@ func metricsHandler(registry prometheus.Gatherer) Handler {
 	}
 }
 
-// register registers the metrics of the admission.
+// register creates and registers the metrics of the admission.
 func (a *admission) register(registry *prometheus.Registry) {
 	a.refused = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "svc_http_busy_total",
@@ -73,7 +75,7 @@ func (a *admission) register(registry *prometheus.Registry) {
 			count(func() int { return a.queued })))
 }
 
-// bodyMetrics are the metrics of the memory for request bodies.
+// bodyMetrics are the metrics of the memory for request bodies, by kind of body.
 type bodyMetrics struct {
 	inUse, limit *prometheus.GaugeVec
 	refused      *prometheus.CounterVec
@@ -105,7 +107,7 @@ func newBodyMetrics(registry *prometheus.Registry) *bodyMetrics {
 	return m
 }
 
-// of returns the metrics of a kind of bodies, and creates all of them at zero.
+// of returns the metrics of a kind of bodies, each created with the value 0.
 func (m *bodyMetrics) of(kind string) bodyMemoryMetrics {
 	return bodyMemoryMetrics{
 		inUse: m.inUse.WithLabelValues(kind), limit: m.limit.WithLabelValues(kind),

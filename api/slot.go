@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// slot is a request's permit to run. The zero slot belongs to a request that needs none.
+// slot is a permit to run, which an admission grants. Requests hold one, and so do the polls on
+// their behalf. The zero slot needs no permit.
 type slot struct {
 	admission *admission
 	caller    caller
@@ -13,7 +14,7 @@ type slot struct {
 }
 
 // acquire waits for the slot; see admission.acquire. resumes marks a request that held a slot
-// before, and the later steps of a held request or stream.
+// before, or a later step of a held request or stream.
 func (s *slot) acquire(ctx context.Context, resumes bool) error {
 	if s.admission == nil {
 		return nil
@@ -41,7 +42,8 @@ func (s *slot) release() {
 	}
 }
 
-// admit is the check that acquires the request's slot.
+// admit is the check that acquires a request's slot. The slot counts for the caller that
+// callerCache knows.
 func (s *Server) admit(ctx context.Context, r *Request) error {
 	if r.route.SkipAdmission {
 		return nil
@@ -50,16 +52,17 @@ func (s *Server) admit(ctx context.Context, r *Request) error {
 	return r.slot.acquire(ctx, false)
 }
 
-// withoutSlot releases the request's slot, runs wait, and acquires a slot again. It serves waits
+// withoutSlot releases the request's slot, runs wait, and acquires a slot again. It is for waits
 // for a client, an event or another service. After an error the request has no slot: the handler
-// returns the error.
+// must return the error.
 func (r *Request) withoutSlot(ctx context.Context, wait func()) error {
 	r.slot.release()
 	wait()
 	return r.slot.reacquire(ctx)
 }
 
-// pause waits without a slot between two polls, or until ctx ends.
+// pause waits for minPollInterval without a slot, or until ctx ends. Handlers call it between two
+// polls.
 func (r *Request) pause(ctx context.Context) error {
 	return r.withoutSlot(ctx, func() {
 		timer := time.NewTimer(minPollInterval)

@@ -16,8 +16,8 @@ const streamWriteTimeout = 30 * time.Second
 func (r *Request) isHead() bool { return r.fast.IsHead() }
 
 // stream answers with the output of write, which runs after the handler has returned. The context
-// of write ends when the client disconnects or until ends. flush sends the buffered output and
-// fails once the client has disconnected.
+// of write ends when the client disconnects, or when the context until ends. flush sends the
+// buffered output, and fails once the client has disconnected.
 func (r *Request) stream(
 	ctx, until context.Context, contentType string,
 	write func(ctx context.Context, out *bufio.Writer, flush func() error),
@@ -52,8 +52,8 @@ func (r *Request) stream(
 	r.streamUntilClose(run)
 }
 
-// streamUntilClose streams to an HTTP/1.0 client, which knows no chunks: the body ends with the
-// connection.
+// streamUntilClose streams to an HTTP/1.0 client, which does not know chunks. The end of the
+// connection marks the end of the body.
 func (r *Request) streamUntilClose(run func(*bufio.Writer)) {
 	const untilClose = -2
 	r.fast.Response.Header.SetContentLength(untilClose)

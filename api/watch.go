@@ -21,8 +21,7 @@ const (
 )
 
 // watches poll the state that held requests and streams wait for. All requests that wait for one
-// key share its polls: one query an interval, however many wait. Watches are safe for concurrent
-// use.
+// key share one poll per interval. watches are safe for concurrent use.
 type watches[K, V comparable] struct {
 	poll     func(ctx context.Context, key K) (V, error)
 	min, max time.Duration // the interval doubles from min to max
@@ -32,7 +31,7 @@ type watches[K, V comparable] struct {
 	open map[K]*watch[V]
 }
 
-// watch observes one key. Its goroutine runs while requests wait.
+// watch polls the state of one key. Its goroutine runs as long as requests wait.
 type watch[V comparable] struct {
 	waiters int // guarded by watches.mu
 	stop    context.CancelFunc
@@ -43,23 +42,25 @@ type watch[V comparable] struct {
 	changed chan struct{} // closed and replaced when seen.number rises
 }
 
-// sighting is the latest result of a watch.
+// sighting is the latest state that a watch has seen.
 type sighting[V comparable] struct {
-	number uint64 // rises when value changes, or err to or from nil; 0 before the first poll
+	number uint64 // rises when value changes, or err from or to nil; 0 before the first poll
 	value  V
 	err    error
 	began  time.Time // when the last poll began
 }
 
+// newWatches returns watches that read the state of a key with poll. The interval of a watch
+// doubles from minInterval to maxInterval.
 func newWatches[K, V comparable](
 	log *slog.Logger, minInterval, maxInterval time.Duration, poll func(ctx context.Context, key K) (V, error),
 ) *watches[K, V] {
 	return &watches[K, V]{poll: poll, min: minInterval, max: maxInterval, log: log, open: map[K]*watch[V]{}}
 }
 
-// join returns the watch of a key. Its polls have a trace of their own, and take slots of the
-// request's organisation. All requests that join one key are of one organisation. leave must be
-// called once.
+// join returns the watch of a key, and counts the request as waiting for it. leave ends that, and
+// must be called once. The polls have a trace of their own, and take slots of the request's
+// organisation. All requests that join one key must be of one organisation.
 func (s *watches[K, V]) join(r *Request, key K) (w *watch[V], leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,6 +101,7 @@ func (s *watches[K, V]) pollWith(ctx context.Context, permit slot, key K) (value
 // errPollPanicked is the error of a poll that panics.
 var errPollPanicked = errors.New("api: a poll for held requests has panicked")
 
+// leave ends the wait of one request. The last one stops the watch.
 func (s *watches[K, V]) leave(key K, w *watch[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +111,7 @@ func (s *watches[K, V]) leave(key K, w *watch[V]) {
 	}
 }
 
-// run polls until ctx ends. A request that joins shortens the interval.
+// run polls until ctx ends. If a request joins, the interval starts again at minInterval.
 func (w *watch[V]) run(
 	ctx context.Context, minInterval, maxInterval time.Duration, poll func(context.Context) (V, error),
 ) {
@@ -138,7 +140,7 @@ func (w *watch[V]) run(
 	}
 }
 
-// pollOnce polls once and publishes the result. A poll that is shed publishes nothing.
+// pollOnce polls once and publishes the result. A poll that got no slot publishes nothing.
 func (w *watch[V]) pollOnce(ctx context.Context, poll func(context.Context) (V, error)) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
@@ -158,22 +160,25 @@ func (w *watch[V]) pollOnce(ctx context.Context, poll func(context.Context) (V, 
 	}
 }
 
-// last returns the last sighting.
+// last returns the latest sighting.
 func (w *watch[V]) last() sighting[V] {
 	seen, _ := w.current()
 	return seen
 }
 
+// current returns the latest sighting, and a channel that is closed when its number rises.
 func (w *watch[V]) current() (sighting[V], <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.seen, w.changed
 }
 
-// hold waits, at most for the given time, until recheck confirms that a sighting after seen ends
-// the wait. It rechecks sightings that are wanted and those of failed polls. It returns the last
-// sighting. The wait also ends when the client disconnects and when a shutdown begins. It is an
-// error if the caller loses access. A held request keeps neither a slot nor a database connection.
+// hold waits for a sighting after seen that ends the wait, at most for the given time. It returns
+// the last sighting that it has looked at. A sighting ends the wait if recheck confirms that. hold
+// calls recheck for sightings whose value is wanted, and for those of failed polls.
+//
+// The wait also ends when the client disconnects or a shutdown begins. It is an error if the caller
+// loses access. A held request keeps neither a slot nor a database connection while it waits.
 func (w *watch[V]) hold(
 	ctx context.Context, r *Request, seen sighting[V], wait time.Duration, wanted func(V) bool,
 	recheck func(sighting[V]) (ended bool, err error),
