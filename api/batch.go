@@ -9,14 +9,14 @@ import (
 	"partnerbilling/models"
 )
 
-// batches handles the routes about batches.
+// batches handles the routes about a Site's batches.
 type batches struct {
 	store   *models.Store
 	notify  func([]models.TaskID) // may be nil
 	pages   *paginator
 	reader  *batchReader
-	held    *heldLimit
-	watches *watches[batchKey, models.BatchVersion]
+	held    *heldLimit                              // bounds the requests with Prefer: wait
+	watches *watches[batchKey, models.BatchVersion] // poll the batches that these requests wait for
 }
 
 func newBatches(cfg Config, held *heldLimit) *batches {
@@ -35,6 +35,7 @@ type batchData struct {
 	Rows []models.BatchRowSummary `json:"rows,omitempty"`
 }
 
+// describeBatch returns a batch and its rows as the answer shows them. For a list, rows is nil.
 func describeBatch(b *models.Batch, rows []models.BatchRow) batchData {
 	data := batchData{BatchSummary: b.Summary(), Rows: make([]models.BatchRowSummary, len(rows))}
 	for i := range rows {
@@ -43,16 +44,18 @@ func describeBatch(b *models.Batch, rows []models.BatchRow) batchData {
 	return data
 }
 
-// retryInProgress is the Retry-After of a batch in progress.
+// retryInProgress is the Retry-After of an answer about a batch in progress.
 const retryInProgress = time.Second
 
-// batchView is a snapshot of a batch, encoded for the answer. Requests share it.
+// batchView is a snapshot of a batch and its rows, encoded for the answer. Requests share it, so it
+// must not be changed.
 type batchView struct {
 	settled bool
 	data    []byte // JSON
 	etag    string
 }
 
+// viewBatch encodes a batch and its rows, and derives the entity tag from the result.
 func viewBatch(b *models.Batch, rows []models.BatchRow) (*batchView, error) {
 	data, err := EncodeData(describeBatch(b, rows))
 	return &batchView{b.State == models.BatchSettled, data, weakETag(data)}, err
@@ -66,6 +69,9 @@ func (v *batchView) setHeaders(r *Request) {
 	}
 }
 
+// get answers with the batch in the path and its rows, or with 304 if If-None-Match has its entity
+// tag. With Prefer: wait it first waits: until that tag changes or, without If-None-Match, until
+// the batch is settled.
 func (b *batches) get(ctx context.Context, r *Request) error {
 	known := r.knownETags()
 	wait, release := b.held.preferredWait(r)
@@ -90,6 +96,7 @@ func (b *batches) get(ctx context.Context, r *Request) error {
 	return r.JSONBytes(http.StatusOK, view.data)
 }
 
+// cancel cancels the rows that are neither settled nor in doubt, and answers with the batch.
 func (b *batches) cancel(ctx context.Context, r *Request) error {
 	batch, rows, err := b.store.CancelBatch(ctx, r.Site.ID, r.Param())
 	if err != nil {
@@ -103,7 +110,8 @@ func (b *batches) cancel(ctx context.Context, r *Request) error {
 	return r.JSONBytes(http.StatusOK, view.data)
 }
 
-// batchError maps errors about the batch in the path, or about a retry of it, to their answers.
+// batchError maps errors about the batch in the path, or about a retry of it, to their answers. It
+// returns other errors unchanged.
 func batchError(err error) error {
 	switch {
 	case errors.Is(err, models.ErrNotFound):

@@ -11,13 +11,15 @@ import (
 	"partnerbilling/models"
 )
 
-// Extras are the unknown fields of a submission's body: its JSON without the known fields.
+// Extras are the fields of a batch submission's body that the service does not know. They are kept
+// as the JSON of the body without its known fields:
 //
 //	{"note":"of the body","rows":[{},{"note":"of the second row"}]}
 //
-// The list ends with the last row that has extras. Extras and stored rows make up the whole body,
-// with which the body of a conflicting submission is compared.
+// The rows end with the last one that has extras. Extras and stored rows together make up the whole
+// body (see storedBody). A later submission under the same batchReference is compared with it.
 
+// The names of the known fields.
 var (
 	knownOfBatch = []string{"batchReference", "rows"}
 	knownOfRow   = []string{"customerReference", "rowReference", "amount"}
@@ -50,7 +52,7 @@ func batchExtras(body strictjson.Value) ([]byte, error) {
 	return strictjson.Canonical(extras), nil
 }
 
-// storedBody rebuilds the parsed body of a stored submission.
+// storedBody rebuilds the parsed body of the stored submission under a batchReference.
 func storedBody(s *models.StoredSubmission, reference string) (strictjson.Value, error) {
 	var extras strictjson.Value
 	if len(s.Extras) > 0 {
@@ -82,7 +84,7 @@ func storedBody(s *models.StoredSubmission, reference string) (strictjson.Value,
 	return body, nil
 }
 
-// separate appends a comma unless the text ends at the beginning of an array or object.
+// separate appends a comma, unless the text is empty or ends with an opening brace or bracket.
 func separate(text []byte) []byte {
 	if n := len(text); n == 0 || text[n-1] == '{' || text[n-1] == '[' {
 		return text
@@ -90,7 +92,7 @@ func separate(text []byte) []byte {
 	return append(text, ',')
 }
 
-// appendUnknown appends the members of an object whose names are not known.
+// appendUnknown appends, in canonical form, the members of an object that known does not name.
 func appendUnknown(text []byte, object strictjson.Value, known []string) []byte {
 	for name, member := range object.Members() {
 		if !slices.Contains(known, name) {
@@ -100,10 +102,12 @@ func appendUnknown(text []byte, object strictjson.Value, known []string) []byte 
 	return text
 }
 
+// appendMember appends a member whose value is a string.
 func appendMember(text []byte, name, value string) []byte {
 	return appendQuoted(appendName(text, name), value)
 }
 
+// appendName appends a member's name and a colon.
 func appendName(text []byte, name string) []byte {
 	return append(appendQuoted(separate(text), name), ':')
 }

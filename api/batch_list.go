@@ -7,18 +7,21 @@ import (
 	"partnerbilling/models"
 )
 
+// batchList is one page of a Site's batches on the wire.
 type batchList struct {
 	Items      []batchData `json:"items"` // without rows
 	TotalItems int64       `json:"totalItems"`
 	pageLinks
 }
 
+// batchFilter selects batches, as a pagination link encodes it. Both times are inclusive.
 type batchFilter struct {
 	State         models.BatchState `json:"s,omitempty"`
 	SubmittedFrom *models.Millis    `json:"a,omitempty"`
 	SubmittedTo   *models.Millis    `json:"b,omitempty"`
 }
 
+// readBatchFilter decodes the filter in the query of a first page.
 func readBatchFilter(in *queryReader) batchFilter {
 	return batchFilter{
 		State:         oneOf(in, "state", []models.BatchState{models.BatchInProgress, models.BatchSettled}),
@@ -27,6 +30,7 @@ func readBatchFilter(in *queryReader) batchFilter {
 	}
 }
 
+// list answers with one page of the Site's batches, newest first, without their rows.
 func (b *batches) list(ctx context.Context, r *Request) error {
 	q, err := openPage[batchFilter, models.BatchPosition](ctx, b.pages, r, readBatchFilter)
 	if err != nil {

@@ -48,9 +48,10 @@ type batchKey struct {
 // share the next one. No answer is therefore older than its request. CSV reads and reads from the
 // replica are not coalesced.
 //
-// Large answers cost much CPU time here and in Postgres. A request reads one with a permit instead
-// of its slot (Config.Concurrency). Permits are few, and are shared fairly among organisations.
-// Rendered large answers are cached, and served again while the batch's version stays the same.
+// Large answers cost much CPU time here and in Postgres. To read one, a request gives up its slot
+// (Config.Concurrency) and acquires a permit. Permits are few, and are shared fairly among
+// organisations. Rendered large answers are cached, and served again while the batch's version
+// stays the same.
 //
 // A batchReader is safe for concurrent use.
 type batchReader struct {
@@ -69,7 +70,8 @@ type cachedBatch struct {
 	view    *batchView
 }
 
-// batchReads holds the coalesced reads of one batch. Either may be nil.
+// batchReads holds the coalesced reads of one batch: the read that runs now, and the next one,
+// which requests join. Either may be nil.
 type batchReads struct{ running, next *batchRead }
 
 // batchRead is a read that requests share. The first request to join it leads it: it runs the read.
@@ -105,7 +107,7 @@ func (r *Request) batchKey() batchKey { return batchKey{r.Site.ID, r.Param()} }
 // expect remembers a batch as large if it has at least largeBatchRows rows.
 func (b *batchReader) expect(key batchKey, rows int) {
 	if rows >= largeBatchRows {
-		key.reference = strings.Clone(key.reference) // without the clone, the cache would keep the whole body
+		key.reference = strings.Clone(key.reference) // else the cache would keep the whole body
 		b.large.Add(key, struct{}{})
 	}
 }
@@ -232,8 +234,9 @@ func (b *batchReader) read(
 	return b.coalesce(ctx, key, read)
 }
 
-// coalesce joins the next read of a batch, which it leads if no other request has joined it. If the
-// leader's request ends during the read, a waiting request leads another read.
+// coalesce joins the next read of a batch and returns its result. The first request that joins
+// leads the read. If the leader's request ends during the read, a waiting request leads another
+// read.
 func (b *batchReader) coalesce(
 	ctx context.Context, key batchKey, read func(ctx context.Context) (*batchView, error),
 ) (*batchView, error) {
@@ -274,7 +277,7 @@ func (b *batchReader) lead(
 }
 
 // join returns the next read of a batch. leads reports whether the caller must lead it. The leader
-// first waits for previous, unless it is nil.
+// first waits for previous, the read that runs now, unless that is nil.
 func (b *batchReader) join(key batchKey) (shared, previous *batchRead, leads bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,12 +8,13 @@ import (
 	"partnerbilling/models"
 )
 
-// rowFields are the column names, in the order of the fields of models.BatchRowSummary.
+// rowFields are the column names of the CSV, in the order of the fields of models.BatchRowSummary.
 var rowFields = []string{
 	"rowReference", "customerReference", "amount", "state", "outcome", "correctedOutcome", "settledAt", "attempts",
 	"nextAttemptAt",
 }
 
+// rowsCSV answers with the rows of the batch in the path as a CSV file. It may read the replica.
 func (b *batches) rowsCSV(ctx context.Context, r *Request) error {
 	table, err := b.reader.table(models.ReadReplica(ctx), r)
 	if err != nil {
@@ -22,7 +23,8 @@ func (b *batches) rowsCSV(ctx context.Context, r *Request) error {
 	return r.CSV("batch-"+r.Param(), table)
 }
 
-// encodeRows writes rows as CSV. A field without a value is an empty cell.
+// encodeRows writes rows as CSV below a line of column names. Amounts are in minor units, times in
+// ms of Unix time. A field without a value is an empty cell.
 func encodeRows(rows []models.BatchRow) []byte {
 	const rowSize = 128 // bytes, an estimate
 	table := csvtable.AppendRecord(make([]byte, 0, rowSize*(len(rows)+1)), rowFields...)

@@ -11,7 +11,8 @@ import (
 	"partnerbilling/models"
 )
 
-// receipt is the answer to a submission. A replay answers with the same receipt.
+// receipt is the answer to a submission. A repeated submission gets the same receipt, whatever has
+// happened to the batch since.
 type receipt struct {
 	BatchReference string            `json:"batchReference"`
 	State          models.BatchState `json:"state"`
@@ -21,6 +22,7 @@ type receipt struct {
 	SettleBy       models.Millis     `json:"settleBy"`
 }
 
+// receiptOf returns the receipt of a batch, which shows the state at submission.
 func receiptOf(b *models.Batch) receipt {
 	return receipt{
 		BatchReference: b.Reference, State: models.BatchInProgress, RowCount: b.Counts.Rows(),
@@ -32,6 +34,8 @@ func receiptOf(b *models.Batch) receipt {
 // lists.
 const MaxDifferences = 20
 
+// submit stores the batch in the body and answers 202 with its receipt, also if the same body is
+// submitted again. Another body under the same batchReference gets 409 with the differences.
 func (b *batches) submit(ctx context.Context, r *Request) error {
 	n, err := readSubmission(r)
 	if err != nil {
@@ -48,8 +52,8 @@ func (b *batches) submit(ctx context.Context, r *Request) error {
 	return err
 }
 
-// create stores a batch and answers with its receipt. On a conflict it writes no answer and returns
-// the submission that holds the reference.
+// create stores a batch and answers with its receipt. If an earlier submission with another body
+// holds the batchReference, create writes no answer and returns that submission.
 func (b *batches) create(ctx context.Context, r *Request, n *models.NewBatch) (*models.StoredSubmission, error) {
 	done, err := b.store.SubmitBatch(ctx, *n)
 	if err != nil || done.Conflict != nil {
@@ -59,7 +63,8 @@ func (b *batches) create(ctx context.Context, r *Request, n *models.NewBatch) (*
 	return nil, b.answerSubmission(r, &done)
 }
 
-// answerSubmission wakes workers for the tasks of a new batch and answers with its receipt.
+// answerSubmission answers with the receipt of a batch. If the batch is new, it also wakes workers
+// for its tasks.
 func (b *batches) answerSubmission(r *Request, done *models.Submission) error {
 	if done.Replayed {
 		r.Replayed()
@@ -71,8 +76,8 @@ func (b *batches) answerSubmission(r *Request, done *models.Submission) error {
 	return r.JSON(http.StatusAccepted, receiptOf(&done.Batch))
 }
 
-// conflictError returns the refusal that lists the differences between a body and the stored body
-// under the same reference.
+// conflictError returns the refusal of a body under the batchReference of an earlier submission.
+// The refusal lists at most MaxDifferences differences between the two bodies.
 func conflictError(earlier *models.StoredSubmission, reference string, body strictjson.Value) error {
 	e := Refuse(BatchReferenceConflict, "batchReference")
 	stored, err := storedBody(earlier, reference)
@@ -86,8 +91,8 @@ func conflictError(earlier *models.StoredSubmission, reference string, body stri
 	return e
 }
 
-// readSubmission decodes the body of a submission, without fingerprint and extras. The error lists
-// every fault.
+// readSubmission decodes the body of a submission, and leaves Fingerprint and Extras empty. The
+// error lists every fault.
 func readSubmission(r *Request) (models.NewBatch, error) {
 	body := strictjson.NewObject(r.Body, "batchReference", "rows")
 	n := models.NewBatch{SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID, TraceID: r.TraceID()}
@@ -117,12 +122,13 @@ func readSubmission(r *Request) (models.NewBatch, error) {
 	return n, joinFaults(r.BodyError(body), whole.Faults)
 }
 
+// repeatedReference returns the fault of a rowReference that the row at index first already has.
 func repeatedReference(path string, first int) Fault {
 	return Fault{Code: DuplicateRowReference, Target: path,
 		Message: fmt.Sprintf("%s is the same as rows[%d].rowReference", path, first)}
 }
 
-// overflows reports whether the valid amounts add up to more than models.MaxAmount.
+// overflows reports whether the valid amounts of the rows add up to more than models.MaxAmount.
 func overflows(rows []models.NewRow) bool {
 	var total models.Amount
 	for _, row := range rows {
@@ -134,8 +140,8 @@ func overflows(rows []models.NewRow) bool {
 	return false
 }
 
-// joinFaults adds the faults of the body as a whole to those of its fields. It leaves them out if
-// the body is malformed.
+// joinFaults adds the faults of the body as a whole to fields, the error about the body's fields.
+// It leaves them out if the body is malformed. It returns nil if there is no fault at all.
 func joinFaults(fields error, whole []Fault) error {
 	e := &Error{}
 	if errors.As(fields, &e) && e.Faults[0].Code == MalformedJSON {
@@ -148,15 +154,19 @@ func joinFaults(fields error, whole []Fault) error {
 	return e
 }
 
+// predictions is the answer to a validation.
 type predictions struct {
 	Rows []rowPrediction `json:"rows"`
 }
 
+// rowPrediction is the outcome that a debit of the row would have now, judged by the customer link
+// alone.
 type rowPrediction struct {
 	RowReference string            `json:"rowReference"`
 	Prediction   models.RowOutcome `json:"prediction"`
 }
 
+// validate checks a submission and answers with a prediction for each row. It stores nothing.
 func (b *batches) validate(ctx context.Context, r *Request) error {
 	n, err := readSubmission(r)
 	if err != nil {
@@ -177,7 +187,8 @@ func (b *batches) validate(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, answer)
 }
 
-// retry submits the retryable rows of a settled batch as a new batch.
+// retry submits the retryable rows of a settled batch as a new batch, under the batchReference in
+// the body. It answers 202 with the new batch's receipt.
 func (b *batches) retry(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "batchReference")
 	reference := body.RequiredString("batchReference", models.ValidateReference)

@@ -11,7 +11,8 @@ import (
 // maxDiscounts is the largest number of discounts in one payment.
 const maxDiscounts = 1000
 
-// checkIntentCode refuses a malformed code, which is answered like an unknown one.
+// checkIntentCode refuses a malformed code of a payment intent. The route answers it like an
+// unknown code.
 func checkIntentCode(s string) error {
 	if !models.ValidIntentCode(s) {
 		return models.ErrInvalidID
@@ -19,7 +20,8 @@ func checkIntentCode(s string) error {
 	return nil
 }
 
-// customerPayments handles payments by customers.
+// customerPayments handles the routes by which customers pay: those of the customer app's backend,
+// and the sandbox's route that plays the app.
 type customerPayments struct {
 	store   *models.Store
 	notify  func([]models.TaskID) // may be nil
@@ -47,6 +49,7 @@ type payableIntent struct {
 	ExpiresAt         models.Millis            `json:"expiresAt"`
 }
 
+// get answers with the payment intent of the code in the path.
 func (c *customerPayments) get(ctx context.Context, r *Request) error {
 	p, payee, err := c.store.PaymentIntentByCode(ctx, r.Param())
 	if err != nil {
@@ -59,6 +62,8 @@ func (c *customerPayments) get(ctx context.Context, r *Request) error {
 	})
 }
 
+// pay lets the customer in the body begin to pay the payment intent of the code in the path. In a
+// sandbox, pay first opens a paying account for the agreement.
 func (c *customerPayments) pay(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "customerId", "agreementId", "discounts")
 	party := models.Party{
@@ -77,7 +82,7 @@ func (c *customerPayments) pay(ctx context.Context, r *Request) error {
 	return c.start(ctx, r, r.Param(), party, discounts)
 }
 
-// payInSandbox has a generated customer pay one of the partner's payment intents.
+// payInSandbox lets a generated customer begin to pay one of the partner's payment intents.
 func (c *customerPayments) payInSandbox(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "behaviour", "discounts")
 	behaviour := readBehaviour(body)
@@ -97,12 +102,12 @@ func (c *customerPayments) payInSandbox(ctx context.Context, r *Request) error {
 	return c.start(ctx, r, intent.Code, party, discounts)
 }
 
-// startedTransaction is the answer to a customer that has begun to pay.
+// startedTransaction is the answer to a request that has begun a payment.
 type startedTransaction struct {
 	TransactionID models.TransactionID `json:"transactionId"`
 }
 
-// start stores the transaction; a worker executes it.
+// start stores the transaction and answers 202. A worker executes the transaction.
 func (c *customerPayments) start(
 	ctx context.Context, r *Request, code string, party models.Party, discounts []models.Discount,
 ) error {

@@ -8,10 +8,11 @@ import (
 	"partnerbilling/api/docs"
 )
 
-// documentation is made once: it is the same for every server of a process.
+// documentation returns the documentation, with the error catalogue. It is built once for all
+// servers of a process.
 var documentation = sync.OnceValues(func() (*docs.Docs, error) { return docs.New(DocumentedErrors()) })
 
-// DocumentedErrors returns the error catalogue as the documentation shows it.
+// DocumentedErrors returns the error catalogue in the form of package docs.
 func DocumentedErrors() []docs.Error {
 	rows := make([]docs.Error, len(catalogue))
 	for i, e := range catalogue {
@@ -31,6 +32,7 @@ func OpenAPI() ([]byte, error) {
 	return d.JSON, nil
 }
 
+// serveOpenAPI answers with the OpenAPI document.
 func serveOpenAPI(_ context.Context, r *Request) error {
 	document, err := OpenAPI()
 	if err != nil {
@@ -39,6 +41,7 @@ func serveOpenAPI(_ context.Context, r *Request) error {
 	return r.publicDocument(document, docs.MaxAge)
 }
 
+// serveDocs answers with the first page of the documentation.
 func serveDocs(_ context.Context, r *Request) error {
 	d, err := documentation()
 	if err != nil {
@@ -47,6 +50,7 @@ func serveDocs(_ context.Context, r *Request) error {
 	return r.docsPage(d.Index(), docs.PagePolicy)
 }
 
+// serveGuide answers with the guide that the path names.
 func serveGuide(_ context.Context, r *Request) error {
 	d, err := documentation()
 	if err != nil {
@@ -75,6 +79,7 @@ func serveReference(cfg Config) Handler {
 	}
 }
 
+// docsPage answers with an HTML page of the documentation under a Content-Security-Policy.
 func (r *Request) docsPage(page []byte, policy string) error {
 	r.SetHeader("Content-Security-Policy", policy)
 	r.SetHeader("Referrer-Policy", "no-referrer")
@@ -82,10 +87,13 @@ func (r *Request) docsPage(page []byte, policy string) error {
 	return r.Bytes(http.StatusOK, "text/html;charset=UTF-8", page)
 }
 
+// cacheDocs lets clients cache the answer for docs.MaxAge.
 func (r *Request) cacheDocs() {
 	r.SetHeader("Cache-Control", "public, max-age="+seconds(docs.MaxAge))
 }
 
+// serveAsset answers with a file that the documentation's pages use, gzipped if the client accepts
+// that.
 func serveAsset(_ context.Context, r *Request) error {
 	asset, ok := docs.Assets[r.Param()]
 	if !ok {

@@ -9,7 +9,8 @@ import (
 	"partnerbilling/models"
 )
 
-// invitations handles the routes that create sign-up links and show them again.
+// invitations handles the routes that invite customers, and that show the sign-up link of an
+// invitation again.
 type invitations struct {
 	store   *models.Store
 	keys    *models.Keys
@@ -29,6 +30,8 @@ type invitationData struct {
 	ExpiresAt         models.Millis    `json:"expiresAt"`
 }
 
+// create invites the customer whose customerReference is in the body, and answers with the sign-up
+// link.
 func (i *invitations) create(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "customerReference", "expiresAt")
 	in := models.NewInvitation{SiteID: r.Site.ID, OrganisationID: r.Site.OrganisationID}
@@ -54,6 +57,8 @@ func (i *invitations) create(ctx context.Context, r *Request) error {
 	return i.answer(ctx, r, http.StatusCreated, &link)
 }
 
+// resend answers with the sign-up link of the live invitation of the customerReference in the path.
+// It sends nothing to the customer.
 func (i *invitations) resend(ctx context.Context, r *Request) error {
 	link, err := i.store.LiveInvitation(ctx, r.Site.ID, r.Param())
 	if err != nil {
@@ -62,6 +67,8 @@ func (i *invitations) resend(ctx context.Context, r *Request) error {
 	return i.answer(ctx, r, http.StatusOK, &link)
 }
 
+// answer answers with an invitation and its sign-up link, whose token it derives from the key of
+// the link.
 func (i *invitations) answer(ctx context.Context, r *Request, status int, link *models.CustomerLink) error {
 	token, err := i.keys.SignupToken(ctx, link.ID, link.KeyID)
 	if err != nil { // ErrNotFound: the key was retired after a leak, and its invitations with it
@@ -73,6 +80,8 @@ func (i *invitations) answer(ctx context.Context, r *Request, status int, link *
 	})
 }
 
+// invitationError maps errors about an invitation to their answers. It returns other errors
+// unchanged.
 func invitationError(err error) error {
 	switch {
 	case errors.Is(err, models.ErrCustomerReferenceActive):

@@ -10,14 +10,14 @@ import (
 	"partnerbilling/api/web/console"
 )
 
-// landingLinks lead to the documentation.
+// landingLinks are the links of the start page, to the documentation.
 var landingLinks = []web.Link{
 	{Path: docs.Path, Label: "Guides", Detail: "quick start, debits, payments, webhooks, error codes"},
 	{Path: docs.Path + "/reference", Label: "API reference", Detail: "every operation, with samples to run"},
 	{Path: "/openapi.json", Label: "OpenAPI document", Detail: "the same for machines, in version 3.1"},
 }
 
-// consoleLinks are the additional links of a sandbox.
+// consoleLinks are the additional links of a sandbox's start page.
 var consoleLinks = []web.Link{{Path: console.Path, Label: "Sandbox console",
 	Detail: "customers, batches, payments and webhooks without code"}}
 
@@ -26,6 +26,7 @@ func landing(cfg Config) Handler {
 	return func(_ context.Context, r *Request) error { return r.landing(cfg.Sandbox != nil) }
 }
 
+// landing answers with the start page.
 func (r *Request) landing(sandbox bool) error {
 	d, err := documentation()
 	if err != nil {
@@ -43,7 +44,7 @@ func (r *Request) landing(sandbox bool) error {
 // apiRoots are the paths below which errors are always JSON.
 var apiRoots = []string{"/billing", "/checkout", "/webhooks", "/oauth2", "/customer-app", "/sandbox", "/traces"}
 
-// wantsHTML reports whether the path is outside the API and the client accepts HTML.
+// wantsHTML reports whether the client accepts HTML at a path outside the API.
 func (r *Request) wantsHTML() bool {
 	for _, tree := range apiRoots {
 		if inTree(r.path, tree) {

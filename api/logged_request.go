@@ -17,20 +17,21 @@ import (
 const loggedRequestsPath = "/sandbox/requests"
 
 const (
+	// defaultLoggedRequests is the length of the list unless the client asks for another one.
 	defaultLoggedRequests = 100
 	// loggedRequestPage is the number of requests that a stream sends at once.
 	loggedRequestPage = 100
 )
 
-// loggedRequests handles the route of the request log. The log holds the requests of this process
-// alone.
+// loggedRequests handles the route of the sandbox's request log. The log holds the requests of this
+// process alone.
 type loggedRequests struct {
 	log     *requestlog.Log
 	streams *eventStreams
 	now     func() time.Time
 }
 
-// loggedRequestData is a request of the log on the wire. It has neither headers nor bodies.
+// loggedRequestData is a logged request on the wire. It has neither headers nor bodies.
 type loggedRequestData struct {
 	TraceID    models.TraceID  `json:"traceId"`
 	At         models.Millis   `json:"at"`
@@ -52,13 +53,14 @@ func describeLoggedRequest(e *requestlog.LoggedRequest) loggedRequestData {
 	}
 }
 
+// loggedRequestList lists the organisation's latest requests, newest first.
 type loggedRequestList struct {
 	Items    []loggedRequestData `json:"items"`
 	Position string              `json:"position"` // from which a stream continues after the list
 }
 
-// list answers with the organisation's latest requests or, if the client prefers server-sent
-// events, with those from now on.
+// list answers with the organisation's latest requests. If the client prefers server-sent events,
+// it streams the requests from now on instead.
 func (l *loggedRequests) list(ctx context.Context, r *Request) error {
 	in := queryReader{r: r}
 	limit := int(in.integer("limit", 1, requestlog.MaxRequests, defaultLoggedRequests))
@@ -77,8 +79,8 @@ func (l *loggedRequests) list(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, list)
 }
 
-// tail streams the organisation's requests as they are answered, from now on or after
-// Last-Event-ID.
+// tail streams the organisation's requests as they are answered. It begins after Last-Event-ID, or
+// now without that header.
 func (l *loggedRequests) tail(ctx context.Context, r *Request, filter loggedRequestFilter) error {
 	after, err := lastEventID(r, requestlog.ParsePosition)
 	if err != nil {
@@ -101,12 +103,13 @@ func (l *loggedRequests) tail(ctx context.Context, r *Request, filter loggedRequ
 type loggedRequestFilter struct {
 	method string
 	path   string // a prefix
-	status int    // 404, or 4 for all from 400 to 499
+	status int    // such as 404, or 4 for all from 400 to 499
 }
 
-// loggedMethods are the methods of routes.
+// loggedMethods are the methods by which the filter can select: those of the routes.
 var loggedMethods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete}
 
+// readLoggedRequestFilter decodes the filter in the query.
 func readLoggedRequestFilter(in *queryReader) loggedRequestFilter {
 	f := loggedRequestFilter{method: oneOf(in, "method", loggedMethods), status: readStatus(in)}
 	text, ok := in.r.Query("path")
@@ -117,8 +120,8 @@ func readLoggedRequestFilter(in *queryReader) loggedRequestFilter {
 	return f
 }
 
-// readStatus decodes a status, or a class of statuses: 4xx as 4. It returns 0 if the parameter is
-// absent.
+// readStatus decodes a status, or a class of statuses: it returns 4 for 4xx. It returns 0 if the
+// parameter is absent.
 func readStatus(in *queryReader) int {
 	text, ok := in.r.Query("status")
 	if !ok {
@@ -142,13 +145,14 @@ func (f *loggedRequestFilter) matches(e *requestlog.LoggedRequest) bool {
 		(f.status == 0 || f.status == e.Status || f.status == e.Status/100)
 }
 
-// loggedRequestEvent is a request on a stream. It does not hold the bodies of the log's request.
+// loggedRequestEvent is a logged request on a stream. It leaves out the bodies, so that a waiting
+// page stays small.
 type loggedRequestEvent struct {
 	id   string
 	data loggedRequestData
 }
 
-// loggedRequestTail is the source of one stream.
+// loggedRequestTail is the eventSource of one stream.
 type loggedRequestTail struct {
 	log          *requestlog.Log
 	watch        *requestlog.Watch

@@ -7,11 +7,11 @@ import (
 	"partnerbilling/models"
 )
 
-// movements handles the route about the movements of a Site's money.
+// movements handles the route that lists the movements of a Site's money.
 type movements struct {
 	store   *models.Store
 	pages   *paginator
-	exports chan struct{} // semaphore of streamed tables
+	exports chan struct{} // has an element for each table that is being streamed
 }
 
 func newMovements(cfg Config) *movements {
@@ -39,6 +39,7 @@ func describeMovement(m *models.Movement) movementData {
 	}
 }
 
+// movementList is one page of movements on the wire. The totals are those of all pages.
 type movementList struct {
 	Items       []movementData `json:"items"`
 	TotalAmount models.Amount  `json:"totalAmount"`
@@ -46,15 +47,20 @@ type movementList struct {
 	pageLinks
 }
 
+// movementFilter selects movements by time, as a pagination link encodes it. Both times are
+// inclusive.
 type movementFilter struct {
 	From *models.Millis `json:"a,omitempty"`
 	To   *models.Millis `json:"b,omitempty"`
 }
 
+// readMovementFilter decodes the filter in the query of a first page.
 func readMovementFilter(in *queryReader) movementFilter {
 	return movementFilter{From: in.millis("from"), To: in.millis("to")}
 }
 
+// list answers with one page of the Site's movements, newest first. If the client accepts CSV and
+// does not prefer JSON, it answers with all movements as a table.
 func (m *movements) list(ctx context.Context, r *Request) error {
 	q, err := openPage[movementFilter, models.MovementPosition](ctx, m.pages, r, readMovementFilter)
 	if err != nil {

@@ -11,20 +11,23 @@ import (
 )
 
 const (
-	// maxExports bounds the tables that one process streams at once.
+	// maxExports is the maximum number of tables that a process streams at once.
 	maxExports = 16
-	// exportStepTimeout bounds one query, including the wait for a slot.
+	// exportStepTimeout bounds the reading of one part of a table: the check of the caller, the
+	// wait for a slot and the query.
 	exportStepTimeout = 10 * time.Second
-	// exportPiece is the approximate size of a flush, in bytes.
+	// exportPiece is the size in bytes from which written rows are sent to the client.
 	exportPiece = 32 << 10
 )
 
-// movementFields are the column names, in the order of movementData.
+// movementFields are the column names, in the order of the fields of movementData.
 var movementFields = []string{
 	"movementId", "at", "amount", "currency", "batchReference", "rowReference", "customerReference", "paymentIntentId",
 	"orderId",
 }
 
+// appendMovement appends a movement as one line of CSV. The amount is in minor units, the time in
+// ms of Unix time.
 func appendMovement(table []byte, m *models.Movement) []byte {
 	intent := ""
 	if !m.PaymentIntentID.IsZero() {
@@ -36,7 +39,8 @@ func appendMovement(table []byte, m *models.Movement) []byte {
 		intent, csvtable.TextCell(m.OrderID))
 }
 
-// export answers with all movements of the range as a table. A long table is streamed.
+// export answers with all movements of the range as a table. A table of models.MaxMovements or more
+// is streamed.
 func (m *movements) export(
 	ctx context.Context, r *Request, q *pageQuery[movementFilter, models.MovementPosition],
 ) error {
@@ -72,18 +76,18 @@ func (m *movements) export(
 	connection := r.fast.Conn()
 	r.SetHeader("Content-Disposition", attachment(name+".csv"))
 	r.SetHeader("Cache-Control", "no-store")
-	// A server that shuts down lets the table end, as any other answer.
+	// A server that shuts down lets the table end, like any other answer.
 	r.stream(ctx, r.server.lifetime, contentTypeCSV, func(ctx context.Context, out *bufio.Writer, flush func() error) {
 		defer func() { <-m.exports }()
 		if e.run(ctx, table, out, flush) != nil {
-			_ = connection.Close() // so that the client sees that the table is incomplete
+			_ = connection.Close() // shows the client that the table is incomplete
 		}
 	})
 	return nil
 }
 
-// movementExport streams a table, newest movement first. Movements recorded meanwhile are newer
-// than its first row, so they are not in it.
+// movementExport writes a table in parts, newest movement first. Movements that are recorded
+// meanwhile are newer than its first row, so they are not in it.
 type movementExport struct {
 	store  *models.Store
 	site   models.SiteID
@@ -95,7 +99,7 @@ type movementExport struct {
 	more bool              // more movements may follow
 }
 
-// read reads the next part.
+// read reads the next part: the movements before the last one of the present part.
 func (e *movementExport) read(ctx context.Context) error {
 	var at models.MovementPosition
 	if n := len(e.part); n > 0 {
@@ -106,7 +110,7 @@ func (e *movementExport) read(ctx context.Context) error {
 	return err
 }
 
-// readNext checks the caller again, acquires a slot and reads the next part.
+// readNext repeats the caller's check if that is due, acquires a slot and reads the next part.
 func (e *movementExport) readNext(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, exportStepTimeout)
 	defer cancel()
@@ -122,9 +126,9 @@ func (e *movementExport) readNext(ctx context.Context) error {
 	return e.read(ctx)
 }
 
-// run writes the parts to the client as they are read. It repeats the check of the caller between
-// pieces, because a slow client may take long to read many. An error means that the table is
-// incomplete.
+// run sends the parts to the client as they are read, after the given beginning of the table. It
+// repeats the check of the caller between pieces too, because a slow client may take long to
+// receive many. An error means that the table is incomplete.
 func (e *movementExport) run(ctx context.Context, table []byte, out *bufio.Writer, flush func() error) error {
 	send := func() error {
 		if _, err := out.Write(table); err != nil {

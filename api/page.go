@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// page answers with a rendered HTML page.
+// page renders an HTML page and answers with it.
 func (r *Request) page(status int, page web.Page) error {
 	body, err := page.Render()
 	if err != nil {
@@ -26,8 +26,8 @@ func (r *Request) pageBytes(status int, headers http.Header, body []byte) error 
 	return r.Bytes(status, web.ContentType, body)
 }
 
-// hostedPage is the common part of the pages that customers reach by a link. Only the sandbox's
-// pages have a form, which plays the customer app.
+// hostedPage is the common part of the pages that customers reach by a link. Only in the sandbox do
+// the pages have a form, which plays the customer app.
 type hostedPage struct {
 	store   *models.Store
 	sandbox bool
@@ -42,7 +42,8 @@ func newHostedPage(cfg Config) hostedPage {
 // pageForm bounds the form of a hosted page. It is small because the form needs no access token.
 var pageForm = BodyBounds{Bytes: 4 << 10}
 
-// describe fills in the common part of a page that offers something until the given time.
+// describe returns the common part of a page. The customer can act on the page until the given
+// time. choices are the behaviours that the form offers.
 func (p *hostedPage) describe(payee models.Payee, until models.Millis, choices []web.Choice) web.Hosted {
 	return web.Hosted{
 		Organisation: payee.OrganisationName, Colour: string(payee.OrganisationColour), Site: payee.SiteName,
@@ -50,8 +51,8 @@ func (p *hostedPage) describe(payee models.Payee, until models.Millis, choices [
 	}
 }
 
-// form decodes the page's form: the action and the account's behaviour. Both are "" if the form is
-// malformed.
+// form decodes the page's form: the action and the behaviour of the sandbox account. Both are "" if
+// the form is malformed. form refuses a form that another site's page has sent.
 func (p *hostedPage) form(r *Request) (action string, behaviour models.Behaviour, err error) {
 	if !r.fromOwnPage(p.baseURL) {
 		return "", "", Refuse(InvalidHeader, "Origin")
@@ -63,16 +64,16 @@ func (p *hostedPage) form(r *Request) (action string, behaviour models.Behaviour
 	return form.Get("action"), models.Behaviour(form.Get("behaviour")), nil
 }
 
-// seeOther redirects to the page that shows the result of the form, so that a reload does not send
-// it again.
+// seeOther redirects to the page that shows the result of a form. A reload of that page does not
+// send the form again.
 func (r *Request) seeOther(path string) error {
 	r.SetHeader("Location", path)
 	return r.pageBytes(http.StatusSeeOther, web.Headers(), nil)
 }
 
-// fromOwnPage reports whether the form came from one of the service's own pages. Browsers send the
-// origin "null" for a page without a referrer, so Sec-Fetch-Site counts first. Clients that send
-// neither header pass: the token in the path authorises, not a cookie.
+// fromOwnPage reports whether the form came from one of the service's own pages. Sec-Fetch-Site
+// counts first: the origin is "null" if the page's policy forbids a referrer. Clients that send
+// neither header pass, because the token in the path authorises them, not a cookie.
 func (r *Request) fromOwnPage(baseURL string) bool {
 	if from := r.Header("Sec-Fetch-Site"); from != "" {
 		return from == "same-origin" || from == "none"
@@ -81,7 +82,7 @@ func (r *Request) fromOwnPage(baseURL string) bool {
 	return origin == "" || origin == "null" || origin == baseURL
 }
 
-// failPage answers with the page of a problem.
+// failPage answers with a page that shows a problem.
 func (s *Server) failPage(ctx context.Context, r *Request, status int, problem web.Problem) {
 	if err := r.page(status, problem); err != nil {
 		s.log.ErrorContext(ctx, "render an error page", "error", err)

@@ -18,15 +18,15 @@ const (
 	maxPageLimit     = 100
 )
 
-// cursorLife is how long a pagination link is valid, in service time.
+// cursorLife is the time for which a pagination link is valid, in service time.
 const cursorLife = 24 * time.Hour
 
-// maxCursorSize is the longest accepted cursor, in characters. A cursor with the longest orderId is
-// shorter.
+// maxCursorSize is the length of the longest accepted cursor, in characters. Even a cursor with the
+// longest orderId is shorter.
 const maxCursorSize = 2 << 10
 
-// pageQuery selects one page of a list: F are the list's filters, P its positions. A pagination
-// link contains all of it.
+// pageQuery selects one page of a list. F is the type of the filter, P that of positions in the
+// list. A pagination link contains all fields, in a cursor.
 type pageQuery[F, P any] struct {
 	Filter    F                `json:"f"`
 	Limit     int              `json:"l"`
@@ -65,7 +65,7 @@ func openPage[F, P any](
 	return q, err
 }
 
-// checkAge refuses a link that has expired at now, the time at which the page was read.
+// checkAge refuses a link that has expired at now, the service time at which the page was read.
 func (q *pageQuery[F, P]) checkAge(r *Request, now models.Millis) error {
 	if q.IssuedAt != 0 && now >= q.IssuedAt.Add(cursorLife) {
 		return refuseLink(r)
@@ -73,14 +73,16 @@ func (q *pageQuery[F, P]) checkAge(r *Request, now models.Millis) error {
 	return nil
 }
 
-// pageLinks are the links of a list's answer to the pages beside it, "" where there is none.
+// pageLinks are the links from a page of a list to the next and the previous page. A link is "" if
+// there is no such page.
 type pageLinks struct {
 	NextHref string `json:"nextHref,omitempty"`
 	PrevHref string `json:"prevHref,omitempty"`
 }
 
-// links returns the links from a page that was read at now: to the page that begins at next, and to
-// the page that ends at prev. Either may be nil. It refuses a request whose own link has expired.
+// links returns the links from a page that was read at now. next is the position of the next page,
+// prev that of the previous one. Either may be nil. links refuses the request if its own link has
+// expired.
 func (q pageQuery[F, P]) links(
 	ctx context.Context, p *paginator, r *Request, next, prev *P, now models.Millis,
 ) (links pageLinks, err error) {
@@ -94,7 +96,8 @@ func (q pageQuery[F, P]) links(
 	return links, err
 }
 
-// href returns the link to the page in a direction from a position, "" without a position.
+// href returns the link to the page that lies in a direction from a position, "" without a
+// position.
 func (q pageQuery[F, P]) href(
 	ctx context.Context, p *paginator, r *Request, d models.Direction, from *P, now models.Millis,
 ) (string, error) {
@@ -109,11 +112,12 @@ func (q pageQuery[F, P]) href(
 	return p.baseURL + r.canonicalPath() + "?cursor=" + text, nil
 }
 
-// refuseLink is the answer to every invalid pagination link.
+// refuseLink returns the refusal of an invalid pagination link, whatever is wrong with it.
 func refuseLink(r *Request) error {
 	return Refuse(inArea(r.route.Area, "invalid-pagination-link"), "nextHref")
 }
 
+// seal encodes a query as a cursor for the list and the caller of a request.
 func (p *paginator) seal(ctx context.Context, r *Request, query any) (string, error) {
 	plain, err := json.Marshal(query)
 	if err != nil {
@@ -145,12 +149,13 @@ func cursorScope(r *Request) []byte {
 	return fmt.Append(nil, r.route.Path, "\x00", r.Principal.OrganisationID, "\x00", r.Site.ID)
 }
 
-// queryReader decodes the query parameters of a list and collects every fault.
+// queryReader decodes the parameters of a query, and collects every fault.
 type queryReader struct {
 	r      *Request
 	faults Error
 }
 
+// fault adds the faults of a refusal. It ignores other errors.
 func (in *queryReader) fault(err error) {
 	var e *Error
 	if errors.As(err, &e) {
@@ -166,7 +171,7 @@ func (in *queryReader) err() error {
 	return &in.faults
 }
 
-// integer decodes a parameter from minimum to maximum; otherwise is the default.
+// integer decodes an integer from minimum to maximum. otherwise is the default value.
 func (in *queryReader) integer(name string, minimum, maximum, otherwise int64) int64 {
 	n, ok, err := in.r.QueryInt(name, minimum, maximum)
 	in.fault(err)
@@ -176,7 +181,8 @@ func (in *queryReader) integer(name string, minimum, maximum, otherwise int64) i
 	return n
 }
 
-// millis decodes a point in time, nil if it is absent. Any integer is valid, even before all data.
+// millis decodes a point in time in ms of Unix time, nil if it is absent or invalid. Every 64-bit
+// integer is valid, also before any data.
 func (in *queryReader) millis(name string) *models.Millis {
 	n, ok, err := in.r.QueryInt(name, math.MinInt64, math.MaxInt64)
 	in.fault(err)
@@ -187,7 +193,7 @@ func (in *queryReader) millis(name string) *models.Millis {
 	return &at
 }
 
-// text decodes a parameter that check accepts, "" if it is absent.
+// text decodes a parameter that check accepts. It returns "" if the parameter is absent or refused.
 func (in *queryReader) text(name string, check func(string) error) string {
 	text, ok := in.r.Query(name)
 	if !ok {
@@ -200,7 +206,8 @@ func (in *queryReader) text(name string, check func(string) error) string {
 	return text
 }
 
-// oneOf decodes one of the values, "" if the parameter is absent.
+// oneOf decodes a parameter that must have one of the values. It returns "" if the parameter is
+// absent or refused.
 func oneOf[T ~string](in *queryReader, name string, values []T) T {
 	return T(in.text(name, isOneOf(values)))
 }

@@ -15,18 +15,18 @@ import (
 	"partnerbilling/models"
 )
 
-// Maximum lengths of a payment intent's lists. A body reaches its limit of JSON values before
-// maxLineItems.
+// Maximum lengths of the lists in a payment intent. In practice, the limit of JSON values in a body
+// comes before maxLineItems.
 const (
 	maxLineItems = 1000
 	maxModifiers = 1000
 )
 
-// paymentIntents handles the routes about payment intents.
+// paymentIntents handles the routes about a Site's payment intents.
 type paymentIntents struct {
 	store    *models.Store
 	notify   func([]models.TaskID) // may be nil
-	qrBase   string                // the text of every QR code before the code
+	qrBase   string                // see the function qrBase
 	pictures *qr.Series            // renders the QR codes
 	pages    *paginator
 	sandbox  bool
@@ -52,17 +52,19 @@ func newPaymentIntents(cfg Config, held *heldLimit) *paymentIntents {
 	}
 }
 
-// qrBase returns the text of QR codes before the code. It is upper case, because QR's alphanumeric
-// mode is smaller; browsers lower scheme and host, and the path is upper case.
+// qrBase returns the text of every QR code up to the code of its payment intent. The text is upper
+// case, because QR's alphanumeric mode takes less space. Browsers turn scheme and host into lower
+// case, and the route's path is upper case.
 func qrBase(publicBaseURL string) string { return strings.ToUpper(publicBaseURL) + "/P/" }
 
+// pictures returns the series that renders the QR codes of payment intents.
 func pictures(publicBaseURL string) *qr.Series {
 	return qr.NewSeries(qrBase(publicBaseURL), models.IntentCodeLength)
 }
 
-// CheckQRBase returns an error if QR codes cannot hold a public base URL. The service calls it at
-// the start, so that an unusable host fails early. The call also warms the cache that every QR code
-// uses.
+// CheckQRBase returns an error if QR codes cannot hold payment URLs under a public base URL. The
+// service calls it at the start, so that an unusable host fails early. The call also warms the
+// cache that every QR code uses.
 func CheckQRBase(publicBaseURL string) error {
 	if _, err := pictures(publicBaseURL).PNG(models.NewIntentCode()); err != nil {
 		return fmt.Errorf("api: public base URL: %w", err)
@@ -70,7 +72,8 @@ func CheckQRBase(publicBaseURL string) error {
 	return nil
 }
 
-// paymentIntentData is a payment intent on the wire. It does not identify the customer.
+// paymentIntentData is a payment intent on the wire. Amounts are in minor units. It does not
+// identify the customer.
 type paymentIntentData struct {
 	PaymentIntentID   models.PaymentIntentID   `json:"paymentIntentId"`
 	Amount            models.Amount            `json:"amount"`
@@ -91,6 +94,8 @@ func (p *paymentIntents) describe(intent *models.PaymentIntent) paymentIntentDat
 	return describeIntent(p.qrBase, intent)
 }
 
+// describeIntent returns a payment intent as the answer shows it. qrBase is the text before its
+// code.
 func describeIntent(qrBase string, intent *models.PaymentIntent) paymentIntentData {
 	return paymentIntentData{
 		PaymentIntentID: intent.ID, Amount: intent.Amount, Currency: intent.Currency, OrderID: intent.OrderID,
@@ -108,6 +113,7 @@ func amountPaid(p *models.PaymentIntent) *models.Amount {
 	return nil
 }
 
+// create stores the payment intent in the body, and answers with its id and QR code.
 func (p *paymentIntents) create(ctx context.Context, r *Request) error {
 	in, err := p.read(r)
 	if err != nil {
@@ -128,8 +134,8 @@ func (p *paymentIntents) create(ctx context.Context, r *Request) error {
 	return r.JSONBytes(http.StatusCreated, answer)
 }
 
-// describeCreated encodes a new payment intent. It appends the large picture directly instead of
-// encoding it as JSON.
+// describeCreated encodes the answer to the creation of a payment intent. It appends the large
+// picture directly, because encoding it as JSON would cost more.
 func (p *paymentIntents) describeCreated(intent *models.PaymentIntent) (answer []byte, err error) {
 	answer = append(make([]byte, 0, 1024), `{"qrCode":`...)
 	if intent.QRCodeFormat == models.QRCodeBase64 {
@@ -138,11 +144,11 @@ func (p *paymentIntents) describeCreated(intent *models.PaymentIntent) (answer [
 		}
 		answer = append(answer, '"')
 	} else {
-		answer, _ = jsontext.AppendQuote(answer, p.qrBase+intent.Code) // never fails, as the text is UTF-8
+		answer, _ = jsontext.AppendQuote(answer, p.qrBase+intent.Code) // never fails: the text is UTF-8
 	}
 	answer = append(append(append(answer, `,"paymentIntentId":"`...), intent.ID.String()...), '"')
 	if intent.OrderID != "" {
-		// never fails, as it came as JSON
+		// never fails: the orderId came in JSON
 		answer, _ = jsontext.AppendQuote(append(answer, `,"orderId":`...), intent.OrderID)
 	}
 	return append(answer, '}'), nil
@@ -170,6 +176,7 @@ func (p *paymentIntents) read(r *Request) (models.NewPaymentIntent, error) {
 	return in, joinFaults(r.BodyError(body), checkLineItems(in.LineItems))
 }
 
+// checkAmount refuses an amount below 1 or above strictjson.MaxInteger.
 func checkAmount(n int64) error {
 	if n < 1 {
 		return errors.New("must be greater than 0")
@@ -196,7 +203,8 @@ func readLineItem(line strictjson.Fields) models.LineItem {
 	return item
 }
 
-// checkLineItems checks the sum of the subtotals, a fault of no single line.
+// checkLineItems returns the fault of subtotals that together exceed models.MaxAmount. It concerns
+// no single line.
 func checkLineItems(items []models.LineItem) []Fault {
 	var total models.Amount
 	for _, item := range items {
@@ -209,6 +217,8 @@ func checkLineItems(items []models.LineItem) []Fault {
 	return nil
 }
 
+// get answers with the payment intent in the path. With Prefer: wait it first waits until the
+// payment intent is final.
 func (p *paymentIntents) get(ctx context.Context, r *Request) error {
 	key := intentKey{r.Site.ID, paramID[models.PaymentIntentID](r)}
 	wait, release := p.held.preferredWait(r)
@@ -226,7 +236,9 @@ func (p *paymentIntents) get(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, p.describe(&intent))
 }
 
-// hold returns when the payment intent is final, or when the wait ends as that of watch.hold does.
+// hold returns when the payment intent is final. It also returns after the given wait, when the
+// client disconnects, or when a shutdown begins. It is an error if the caller loses access (see
+// watch.hold).
 func (p *paymentIntents) hold(ctx context.Context, r *Request, key intentKey, wait time.Duration) error {
 	w, leave := p.watches.join(r, key)
 	defer leave()
@@ -236,7 +248,7 @@ func (p *paymentIntents) hold(ctx context.Context, r *Request, key intentKey, wa
 	}
 	wanted := func(s models.IntentState) bool { return s == models.IntentFinal }
 	_, err := w.hold(ctx, r, seen, wait, wanted, func(seen sighting[models.IntentState]) (bool, error) {
-		if seen.err != nil { // the poll has failed, which says nothing of the payment intent
+		if seen.err != nil { // the poll has failed, which says nothing about the state
 			return p.isFinal(ctx, key)
 		}
 		return true, nil
@@ -244,12 +256,13 @@ func (p *paymentIntents) hold(ctx context.Context, r *Request, key intentKey, wa
 	return err
 }
 
-// isFinal reads whether a payment intent is final.
+// isFinal reads the payment intent and reports whether it is final.
 func (p *paymentIntents) isFinal(ctx context.Context, key intentKey) (bool, error) {
 	intent, err := p.store.PaymentIntent(ctx, key.site, key.id)
 	return intent.State == models.IntentFinal, err
 }
 
+// cancel cancels the payment intent in the path, unless a customer has begun to pay it.
 func (p *paymentIntents) cancel(ctx context.Context, r *Request) error {
 	intent, task, err := p.store.CancelPaymentIntent(ctx, r.Site.ID, paramID[models.PaymentIntentID](r))
 	notifyTasks(p.notify, task) // an error may come with a task: to ask the rail about the intent first
@@ -259,7 +272,8 @@ func (p *paymentIntents) cancel(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, p.describe(&intent))
 }
 
-// intentError maps errors about a payment intent or its payment to their answers.
+// intentError maps errors about a payment intent or its payment to their answers. It returns other
+// errors unchanged.
 func (r *Request) intentError(err error) error {
 	var discount *models.DiscountError
 	switch {

@@ -7,11 +7,14 @@ import (
 	"partnerbilling/models"
 )
 
+// paymentIntentList is one page of a Site's payment intents on the wire.
 type paymentIntentList struct {
 	Items []paymentIntentData `json:"items"`
 	pageLinks
 }
 
+// paymentIntentFilter selects payment intents, as a pagination link encodes it. Both times are
+// inclusive.
 type paymentIntentFilter struct {
 	OrderID     string                   `json:"o,omitempty"`
 	State       models.IntentState       `json:"s,omitempty"`
@@ -20,6 +23,7 @@ type paymentIntentFilter struct {
 	CreatedTo   *models.Millis           `json:"b,omitempty"`
 }
 
+// readPaymentIntentFilter decodes the filter in the query of a first page.
 func readPaymentIntentFilter(in *queryReader) paymentIntentFilter {
 	return paymentIntentFilter{
 		OrderID:     in.text("orderId", models.ValidateReference),
@@ -30,6 +34,7 @@ func readPaymentIntentFilter(in *queryReader) paymentIntentFilter {
 	}
 }
 
+// list answers with one page of the Site's payment intents, newest first.
 func (p *paymentIntents) list(ctx context.Context, r *Request) error {
 	q, err := openPage[paymentIntentFilter, models.IntentPosition](ctx, p.pages, r, readPaymentIntentFilter)
 	if err != nil {

@@ -10,12 +10,14 @@ import (
 	"partnerbilling/models"
 )
 
-// paymentPage shows a payment intent to a customer that has scanned its QR code.
+// paymentPage shows a payment intent to the customer that has scanned its QR code. In the sandbox
+// the page has a form that pays or declines.
 type paymentPage struct {
 	hostedPage
 	notify func([]models.TaskID) // may be nil
 }
 
+// show answers with the page of the payment intent whose code is in the path.
 func (p *paymentPage) show(ctx context.Context, r *Request) error {
 	page, err := p.page(ctx, r)
 	if err != nil {
@@ -66,6 +68,7 @@ var paymentEndings = map[models.TransactionStatus]web.PaymentState{
 	models.TransactionExpired:   web.PaymentExpired,
 }
 
+// answer answers with a page, and with a status that fits its state.
 func (p *paymentPage) answer(r *Request, page web.Payment) error {
 	status := http.StatusOK
 	switch {
@@ -77,7 +80,7 @@ func (p *paymentPage) answer(r *Request, page web.Payment) error {
 	return r.page(status, page)
 }
 
-// act executes the form's action: pay or decline.
+// act executes the action of the sandbox's form: pay or decline.
 func (p *paymentPage) act(ctx context.Context, r *Request) error {
 	action, behaviour, err := p.form(r)
 	if err != nil {
@@ -109,7 +112,7 @@ func (p *paymentPage) act(ctx context.Context, r *Request) error {
 // see it at once. Later results appear on the page by themselves.
 const resultWait = time.Second
 
-// awaitResult returns when the payment is final or resultWait has passed.
+// awaitResult returns when the payment is final or after resultWait.
 func (p *paymentPage) awaitResult(ctx context.Context, r *Request) error {
 	waiting, cancel := context.WithTimeout(ctx, resultWait)
 	defer cancel()
@@ -128,8 +131,8 @@ func (p *paymentPage) awaitResult(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// pay has a generated customer pay. If the payment intent was taken or ended meanwhile, the page
-// shows that instead.
+// pay lets a generated customer begin to pay. If the payment intent was taken or has ended
+// meanwhile, pay returns nil: the page then shows that.
 func (p *paymentPage) pay(ctx context.Context, code string, behaviour models.Behaviour) error {
 	party, err := newSandboxParty(ctx, p.store, behaviour)
 	if err != nil {

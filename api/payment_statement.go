@@ -5,9 +5,9 @@ import (
 	"partnerbilling/models"
 )
 
-// statement lists what a payment is for: each line item with its discounts, and below them lines
-// that lead from the items to the amount that is to be paid or was paid. Without line items it is
-// empty.
+// statement returns the lines that show what a payment is for: the line items with their discounts,
+// and the totals. The totals lead from the sum of the items to the amount to pay, or the amount
+// paid. Without line items there are no lines.
 func statement(p *models.PaymentIntent) ([]web.PaymentItem, []web.PaymentLine) {
 	if len(p.LineItems) == 0 {
 		return nil, nil
@@ -38,7 +38,7 @@ func statement(p *models.PaymentIntent) ([]web.PaymentItem, []web.PaymentLine) {
 	return items, append(totals, web.PaymentLine{Label: totalLabel(p), Amount: money(p.Amount - off)})
 }
 
-// grantedDiscounts returns the discounts of a payment that is under way or settled.
+// grantedDiscounts returns the discounts of a payment that is pending or settled, else nil.
 func grantedDiscounts(p *models.PaymentIntent) []models.Discount {
 	if p.State == models.IntentPending || p.Status == models.TransactionSettled {
 		return p.Transaction.Discounts
@@ -58,8 +58,8 @@ func totalLabel(p *models.PaymentIntent) string {
 	}
 }
 
-// paymentItem describes a line item. Partners do not state the price of the add-ons: it is the
-// subtotal less the price of the units.
+// paymentItem describes a line item. Partners do not state the price of the add-ons, so it is
+// computed: the subtotal less the price of the units.
 func paymentItem(l *models.LineItem, money func(models.Amount) string) web.PaymentItem {
 	item := web.PaymentItem{Name: l.ItemID, Quantity: l.Quantity, Amount: money(l.AmountSubtotal)}
 	if l.AddOns != nil {

@@ -11,9 +11,11 @@ import (
 	"partnerbilling/models"
 )
 
-// Sandbox configures a sandbox environment.
+// Sandbox configures a sandbox: an environment in which partners try the service with simulated
+// customers.
 type Sandbox struct {
-	// Clock enables /sandbox/clock. The clock is shared, so it is for a service with a single user.
+	// Clock enables /sandbox/clock, which moves the time of the whole service. It suits a service
+	// with a single user.
 	Clock bool
 	// Loopback lets webhooks go to loopback addresses.
 	Loopback bool
@@ -26,10 +28,11 @@ type Sandbox struct {
 // maxClockStep is the largest step by which a request moves the clock.
 const maxClockStep = 400 * 24 * time.Hour
 
-// sandbox simulates customers and time.
+// sandbox handles the routes that simulate customers and time.
 type sandbox struct{ store *models.Store }
 
-// signup has a generated customer accept the newest invitation of the reference.
+// signup lets a generated customer accept the newest invitation of the customerReference in the
+// path.
 func (s *sandbox) signup(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "behaviour")
 	behaviour := readBehaviour(body)
@@ -45,7 +48,7 @@ func (s *sandbox) signup(ctx context.Context, r *Request) error {
 		return err
 	}
 	signup, err := s.store.CompleteLink(ctx, link.ID, party)
-	if errors.Is(err, models.ErrLinkTaken) { // the party is generated, so it is never the one that is linked
+	if errors.Is(err, models.ErrLinkTaken) { // also on repetition: each call generates another party
 		e := Refuse(SignupTaken, "")
 		e.Faults[0].Message = "The customer is linked already."
 		return e
@@ -57,12 +60,14 @@ func (s *sandbox) signup(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, link.Summary())
 }
 
+// clockData is the service time on the wire.
 type clockData struct {
-	Now        models.Millis `json:"now"`
-	AdvancedMs *int64        `json:"advancedMs,omitempty"` // present in a reading, even as 0
+	Now models.Millis `json:"now"`
+	// AdvancedMs is the lead over the database's time, in ms. Only readClock sets it, also to 0.
+	AdvancedMs *int64 `json:"advancedMs,omitempty"`
 }
 
-// readClock answers with the service's time and its lead over the database's.
+// readClock answers with the service time and its lead over the database's time.
 func (s *sandbox) readClock(ctx context.Context, r *Request) error {
 	now, advanced, err := s.store.Clock(ctx)
 	if err != nil {
@@ -72,7 +77,7 @@ func (s *sandbox) readClock(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, clockData{now, &ms})
 }
 
-// moveClock advances the service's time and settles what became overdue.
+// moveClock advances the service time, and settles the batches that became overdue.
 func (s *sandbox) moveClock(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "advanceMs")
 	advance := body.RequiredInt("advanceMs", strictjson.Between(0, maxClockStep.Milliseconds()))
@@ -90,11 +95,11 @@ func (s *sandbox) moveClock(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, clockData{Now: now})
 }
 
-// settleOverdue settles the batches whose deadline has passed with the step, so that no later read
-// shows them in progress. The workers' sweep settles the batches that an error leaves over.
+// settleOverdue settles the batches whose deadline the clock has passed, so that no later read
+// shows them in progress. If an error ends it early, the workers' sweep settles the other batches.
 func (s *sandbox) settleOverdue(ctx context.Context) {
 	for {
-		if _, err := s.store.CloseOverdueBatch(ctx); err != nil { // ErrNotFound: no batch is overdue any more
+		if _, err := s.store.CloseOverdueBatch(ctx); err != nil { // ErrNotFound: none is overdue
 			return
 		}
 	}

@@ -11,9 +11,11 @@ import (
 	"partnerbilling/models"
 )
 
+// checkBehaviour refuses a text that is no behaviour of a sandbox account.
 var checkBehaviour = isOneOf(models.Behaviours)
 
-// readBehaviour decodes how the account of a sandbox customer behaves.
+// readBehaviour decodes the field behaviour: how the account of a sandbox customer behaves. The
+// default is that it pays.
 func readBehaviour(body strictjson.Fields) models.Behaviour {
 	if text, ok := body.OptionalString("behaviour", checkBehaviour); ok {
 		return models.Behaviour(text)
@@ -21,21 +23,22 @@ func readBehaviour(body strictjson.Fields) models.Behaviour {
 	return models.BehaviourPays
 }
 
-// newSandboxParty generates a customer with an account. It opens the account first: an unused
-// account does no harm, a link without an account would.
+// newSandboxParty generates a customer with a sandbox account. It opens the account first: an
+// unused account does no harm, but a link without an account would.
 func newSandboxParty(ctx context.Context, store *models.Store, behaviour models.Behaviour) (models.Party, error) {
 	id := uuid.NewString()
 	party := models.Party{CustomerID: "sandbox-customer-" + id, AgreementID: "sandbox-agreement-" + id}
 	return party, store.OpenSandboxAccount(ctx, party.AgreementID, behaviour)
 }
 
-// openPayingAccount opens an account that pays for an agreement of the customer app, unless the
-// agreement has an account. It must be called before the agreement is used.
+// openPayingAccount opens a sandbox account that pays, for an agreement of the customer app. It
+// changes nothing if the agreement has an account. It must be called before the agreement is used.
 func openPayingAccount(ctx context.Context, store *models.Store, agreementID string) error {
 	return store.OpenSandboxAccount(ctx, agreementID, models.BehaviourPays)
 }
 
-// behaviourChoices describes the sandbox's behaviours for a form. The chosen one pays.
+// behaviourChoices describes the behaviours of sandbox accounts for a form, in which "Pays" is
+// preselected.
 func behaviourChoices() []web.Choice {
 	labels := map[models.Behaviour][2]string{
 		models.BehaviourPays:               {"Pays", "every debit succeeds"},
@@ -56,8 +59,8 @@ func behaviourChoices() []web.Choice {
 	return choices
 }
 
-// paymentChoices describes the sandbox's behaviours, except declines, which has a button of its
-// own.
+// paymentChoices describes the behaviours for the form of a payment. It leaves out "Declines",
+// which has a button of its own.
 func paymentChoices() []web.Choice {
 	details := map[models.Behaviour]string{
 		models.BehaviourPays:               "the payment succeeds",

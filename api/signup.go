@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// signups handles the customer app's requests about sign-ups and links.
+// signups handles the routes of the customer app's backend about sign-ups and customer links.
 type signups struct {
 	store   *models.Store
 	keys    *models.Keys
@@ -31,6 +31,7 @@ type signupData struct {
 	LinkedAt         models.Millis    `json:"linkedAt,omitempty"`  // only while linked
 }
 
+// signupOf returns a sign-up as the answer shows it.
 func signupOf(s *models.Signup) signupData {
 	d := signupData{LinkID: s.LinkID, OrganisationName: s.OrganisationName, SiteName: s.SiteName, State: s.State,
 		InvitedAt: s.InvitedAt}
@@ -44,6 +45,7 @@ func signupOf(s *models.Signup) signupData {
 	return d
 }
 
+// get answers with the sign-up whose token is in the path.
 func (s *signups) get(ctx context.Context, r *Request) error {
 	signup, err := s.store.Signup(ctx, s.keys, r.Param())
 	if err != nil {
@@ -52,6 +54,7 @@ func (s *signups) get(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, signupOf(&signup))
 }
 
+// complete links the customer in the body by the sign-up whose token is in the path.
 func (s *signups) complete(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "customerId", "agreementId")
 	party := models.Party{
@@ -73,7 +76,8 @@ func (s *signups) complete(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, signupOf(&signup))
 }
 
-// signupError maps errors about the sign-up in the path to their answers.
+// signupError maps errors about the sign-up in the path to their answers. It returns other errors
+// unchanged.
 func signupError(err error) error {
 	for _, row := range []struct {
 		err    error
@@ -97,6 +101,7 @@ type revocationData struct {
 	RevokedAt models.Millis    `json:"revokedAt"`
 }
 
+// revoke revokes the customer link in the path.
 func (s *signups) revoke(ctx context.Context, r *Request) error {
 	link, err := s.store.RevokeLink(ctx, paramID[models.LinkID](r))
 	switch {

@@ -9,13 +9,15 @@ import (
 	"partnerbilling/models"
 )
 
-// signupPage shows an invitation to the customer. A GET changes nothing, because mail scanners open
+// signupPage shows an invitation to the customer that has opened its sign-up link. In the sandbox
+// the page has a form that accepts or declines. A GET changes nothing, because mail scanners open
 // links.
 type signupPage struct {
 	hostedPage
 	keys *models.Keys
 }
 
+// show answers with the page of the sign-up whose token is in the path.
 func (p *signupPage) show(ctx context.Context, r *Request) error {
 	signup, err := p.store.Signup(ctx, p.keys, r.Param())
 	if err != nil {
@@ -32,6 +34,7 @@ var pageStates = map[models.LinkState]web.SignupState{
 	models.LinkRevoked: web.SignupRevoked,
 }
 
+// page returns the page of a sign-up.
 func (p *signupPage) page(r *Request, signup *models.Signup) web.Signup {
 	return web.Signup{
 		Hosted: p.describe(signup.Payee, signup.ExpiresAt, behaviourChoices()),
@@ -39,6 +42,7 @@ func (p *signupPage) page(r *Request, signup *models.Signup) web.Signup {
 	}
 }
 
+// answer answers with a page, and with a status that fits its state.
 func (p *signupPage) answer(r *Request, page web.Signup) error {
 	status := http.StatusOK
 	switch {
@@ -50,7 +54,7 @@ func (p *signupPage) answer(r *Request, page web.Signup) error {
 	return r.page(status, page)
 }
 
-// act executes the form's action: sign up or decline.
+// act executes the action of the sandbox's form: accept or decline.
 func (p *signupPage) act(ctx context.Context, r *Request) error {
 	action, behaviour, err := p.form(r)
 	if err != nil {
@@ -77,8 +81,8 @@ func (p *signupPage) act(ctx context.Context, r *Request) error {
 	return r.seeOther(page.Path())
 }
 
-// accept signs a generated customer up. If the link was taken or ended meanwhile, the page shows
-// that instead.
+// accept signs a generated customer up. If the link was taken or has ended meanwhile, accept
+// returns nil: the page then shows that.
 func (p *signupPage) accept(ctx context.Context, token string, behaviour models.Behaviour) error {
 	party, err := newSandboxParty(ctx, p.store, behaviour)
 	if err != nil {

@@ -8,24 +8,25 @@ import (
 	"partnerbilling/models"
 )
 
-// traces handles the route about the results of a request.
+// traces handles the route that shows what an earlier request has stored, by its traceId.
 type traces struct {
 	store  *models.Store
-	qrBase string // see paymentIntents
+	qrBase string // see the function qrBase
 }
 
 func newTraces(cfg Config) *traces {
 	return &traces{store: cfg.Store, qrBase: qrBase(cfg.PublicBaseURL)}
 }
 
-// checkTraceID refuses a malformed id, which is answered like an unknown one.
+// checkTraceID refuses a malformed traceId. The route answers it like an unknown one.
 func checkTraceID(text string) error {
 	_, err := models.ParseTraceID(text)
 	return err
 }
 
-// traceData is a trace on the wire. It has exactly one of Batch, PaymentIntent and Customer, except
-// for a test event, which has none.
+// traceData is a trace on the wire. It has exactly one of Batch, PaymentIntent and Customer, or
+// none of them for a test event. Rows counts the settled rows of a batch by outcome. Attempts
+// counts the debit calls of a batch or payment intent.
 type traceData struct {
 	TraceID       models.TraceID            `json:"traceId"`
 	At            models.Millis             `json:"at"`
@@ -38,8 +39,8 @@ type traceData struct {
 	Events        []traceEvent              `json:"events"`
 }
 
-// traceEvent summarises an event of a trace; GET /webhooks/events/{idempotencyKey} returns the
-// rest.
+// traceEvent summarises an event of a trace. GET /webhooks/events/{idempotencyKey} returns all of
+// it.
 type traceEvent struct {
 	IdempotencyKey models.WebhookEventID   `json:"idempotencyKey"`
 	Type           models.WebhookEventType `json:"type"`
@@ -47,6 +48,7 @@ type traceEvent struct {
 	Attempts       int                     `json:"attempts"`
 }
 
+// describe returns a trace as the answer shows it.
 func (t *traces) describe(trace *models.Trace) traceData {
 	data := traceData{
 		TraceID: trace.ID, At: trace.At, Kind: trace.Kind, Rows: trace.Rows,
@@ -70,6 +72,7 @@ func (t *traces) describe(trace *models.Trace) traceData {
 	return data
 }
 
+// get answers with the trace whose traceId is in the path.
 func (t *traces) get(ctx context.Context, r *Request) error {
 	trace, err := t.store.Trace(ctx, r.Principal.OrganisationID, models.TraceID(r.Param()))
 	if errors.Is(err, models.ErrNotFound) {

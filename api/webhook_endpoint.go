@@ -11,10 +11,12 @@ import (
 	"partnerbilling/models"
 )
 
-// WebhookDeliverer delivers a test event while the partner waits.
+// WebhookDeliverer delivers a test event while the partner waits for the result.
+// *jobs.DeliverWebhook implements it.
 type WebhookDeliverer interface {
-	// Deliver makes the attempt of an organisation's task and returns it. It returns
-	// models.ErrNothingDue if a worker has taken the task, or if the endpoint is gone.
+	// Deliver makes the attempt of an organisation's task and returns the attempt, whether it
+	// succeeded or failed. It returns models.ErrNothingDue if a worker has taken the task, or if
+	// the endpoint is gone.
 	Deliver(
 		ctx context.Context, organisation models.OrganisationID, task models.TaskID,
 	) (models.WebhookAttempt, error)
@@ -45,7 +47,7 @@ func newWebhooks(cfg Config, streams *eventStreams) *webhooks {
 	}
 }
 
-// webhookEndpointData is an endpoint on the wire.
+// webhookEndpointData is an endpoint on the wire. Secret is the webhook secret, shown only once.
 type webhookEndpointData struct {
 	Endpoint   string                      `json:"endpoint"` // "default" or the siteId
 	URL        string                      `json:"url"`
@@ -59,6 +61,7 @@ type webhookEndpointData struct {
 	Secret string `json:"secret,omitempty"`
 }
 
+// describeEndpoint returns an endpoint as the answer shows it, without the secret.
 func describeEndpoint(e *models.WebhookEndpoint) webhookEndpointData {
 	return webhookEndpointData{
 		Endpoint: endpointName(e.SiteID), URL: e.URL, Events: e.Events, State: e.State(), CreatedAt: e.CreatedAt,
@@ -71,13 +74,14 @@ type webhookEndpointList struct {
 	Items []webhookEndpointItem `json:"items"`
 }
 
-// webhookEndpointItem is an endpoint in the list.
+// webhookEndpointItem is an endpoint in a webhookEndpointList.
 type webhookEndpointItem struct {
 	Endpoint string                    `json:"endpoint"` // "default" or the siteId
 	URL      string                    `json:"url"`
 	Events   []models.WebhookEventType `json:"events"`
 }
 
+// listEndpoints answers with all endpoints of the organisation.
 func (w *webhooks) listEndpoints(ctx context.Context, r *Request) error {
 	endpoints, err := w.store.WebhookEndpoints(ctx, r.Principal.OrganisationID)
 	if err != nil {
@@ -91,7 +95,8 @@ func (w *webhooks) listEndpoints(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, list)
 }
 
-// endpointName returns the last segment of an endpoint's path.
+// endpointName returns the last segment of an endpoint's path: the siteId, or "default" for the
+// zero Site.
 func endpointName(site models.SiteID) string {
 	if site.IsZero() {
 		return "default"
@@ -99,6 +104,7 @@ func endpointName(site models.SiteID) string {
 	return site.String()
 }
 
+// getEndpoint answers with the endpoint of the Site in the path, or the default endpoint.
 func (w *webhooks) getEndpoint(ctx context.Context, r *Request) error {
 	endpoint, err := w.store.WebhookEndpoint(ctx, r.Principal.OrganisationID, r.Site.ID)
 	if err != nil {
@@ -107,6 +113,8 @@ func (w *webhooks) getEndpoint(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, describeEndpoint(&endpoint))
 }
 
+// putEndpoint configures and enables the endpoint in the path. The answer is 201 with the secret if
+// this creates the organisation's first endpoint, else 200.
 func (w *webhooks) putEndpoint(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "url", "events")
 	url := body.RequiredString("url", w.targets.CheckURL)
@@ -128,10 +136,11 @@ func (w *webhooks) putEndpoint(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusCreated, data)
 }
 
-// maxEventTypes is the largest accepted number of elements of events.
+// maxEventTypes is the maximum number of elements in the field events.
 const maxEventTypes = 100
 
-// readEventTypes decodes the event types of an endpoint, none if the field is absent.
+// readEventTypes decodes the event types of an endpoint from the field events. It returns none if
+// the field is absent.
 func readEventTypes(body strictjson.Fields, field strictjson.Value) (events []models.WebhookEventType) {
 	body.OptionalStrings("events", maxEventTypes, func(text string) error {
 		if err := isOneOf(models.WebhookEventTypes)(text); err != nil {
@@ -150,8 +159,10 @@ func readEventTypes(body strictjson.Fields, field strictjson.Value) (events []mo
 	return events
 }
 
+// errRepeatedType is the fault of an event type that occurs twice.
 var errRepeatedType = errors.New("must not repeat another element")
 
+// deleteEndpoint deletes the endpoint in the path.
 func (w *webhooks) deleteEndpoint(ctx context.Context, r *Request) error {
 	if err := w.store.DeleteWebhookEndpoint(ctx, r.Principal.OrganisationID, r.Site.ID); err != nil {
 		return webhookError(r, err)
@@ -159,17 +170,19 @@ func (w *webhooks) deleteEndpoint(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, deletedEndpointData{endpointName(r.Site.ID)})
 }
 
+// deletedEndpointData names a deleted endpoint: "default" or the siteId.
 type deletedEndpointData struct {
 	Endpoint string `json:"endpoint"`
 }
 
-// webhookTestData is the result of a test event.
+// webhookTestData is the result of a test event: its one attempt, and its status.
 type webhookTestData struct {
 	IdempotencyKey models.WebhookEventID `json:"idempotencyKey"`
 	Status         models.WebhookStatus  `json:"status"`
 	webhookAttemptData
 }
 
+// testEndpoint sends a test event to the endpoint in the path, and answers with the attempt.
 func (w *webhooks) testEndpoint(ctx context.Context, r *Request) error {
 	if w.deliverer == nil {
 		return models.ErrUnavailable
@@ -196,8 +209,8 @@ func (w *webhooks) testEndpoint(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, webhookTestData{id, status, describeAttempt(&attempt)})
 }
 
-// awaitTest waits for the end of a test event that a worker delivers, and returns the last attempt.
-// It returns models.ErrNoWebhookEndpoint if the event has ended without an attempt.
+// awaitTest waits until a worker has delivered a test event, and returns the last attempt. It
+// returns models.ErrNoWebhookEndpoint if the event has ended without an attempt.
 func (w *webhooks) awaitTest(ctx context.Context, r *Request, id models.WebhookEventID) (models.WebhookAttempt, error) {
 	waiting, stop := r.UntilDisconnect(ctx)
 	defer stop()
@@ -222,13 +235,16 @@ func (w *webhooks) awaitTest(ctx context.Context, r *Request, id models.WebhookE
 	}
 }
 
-// webhookRotationData is the secret that will replace the current one.
+// webhookRotationData is the secret that will replace the current one. ActivateAt is when
+// x-svc-signature moves to it. OverlapTo is until when webhook-signature also has the previous
+// secret.
 type webhookRotationData struct {
 	Secret     string        `json:"secret"`
 	ActivateAt models.Millis `json:"activateAt"`
 	OverlapTo  models.Millis `json:"overlapTo"`
 }
 
+// rotateSecret creates the organisation's next secret, and answers with it.
 func (w *webhooks) rotateSecret(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "activateAt")
 	activateAt := optionalMillis(body, "activateAt")
@@ -242,7 +258,8 @@ func (w *webhooks) rotateSecret(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, webhookRotationData{rotation.Secret.Reveal(), rotation.ActivateAt, rotation.OverlapTo})
 }
 
-// webhookError maps errors about endpoints, secrets and events to their answers.
+// webhookError maps errors about endpoints, secrets and events to their answers. It returns other
+// errors unchanged.
 func webhookError(r *Request, err error) error {
 	switch {
 	case errors.Is(err, models.ErrNoWebhookEndpoint):

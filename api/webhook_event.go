@@ -11,7 +11,8 @@ import (
 	"partnerbilling/models"
 )
 
-// webhookEventData is an event on the wire. Lists leave out body, digest and attempts.
+// webhookEventData is an event on the wire. Lists leave out body, digest and attempts. BodySHA256
+// is hexadecimal.
 type webhookEventData struct {
 	IdempotencyKey    models.WebhookEventID   `json:"idempotencyKey"`
 	Type              models.WebhookEventType `json:"type"`
@@ -30,7 +31,7 @@ type webhookEventData struct {
 	Attempts          []webhookAttemptData    `json:"attempts,omitempty"`
 }
 
-// webhookAttemptData is an attempt on the wire.
+// webhookAttemptData is a models.WebhookAttempt on the wire. Endpoint is "default" or the siteId.
 type webhookAttemptData struct {
 	Number       int           `json:"number"`
 	Endpoint     string        `json:"endpoint"`
@@ -43,6 +44,7 @@ type webhookAttemptData struct {
 	ResponseHead string        `json:"responseHead,omitempty"`
 }
 
+// describeEvent returns an event as a list shows it.
 func describeEvent(e *models.WebhookEvent) webhookEventData {
 	return webhookEventData{
 		IdempotencyKey: e.ID, Type: e.Type, SiteID: e.SiteID, PaymentIntentID: e.PaymentIntentID,
@@ -52,6 +54,7 @@ func describeEvent(e *models.WebhookEvent) webhookEventData {
 	}
 }
 
+// describeAttempt returns an attempt as the answer shows it.
 func describeAttempt(a *models.WebhookAttempt) webhookAttemptData {
 	return webhookAttemptData{
 		Number: a.Number, Endpoint: endpointName(a.EndpointSite), URL: a.URL, StartedAt: a.StartedAt,
@@ -60,11 +63,13 @@ func describeAttempt(a *models.WebhookAttempt) webhookAttemptData {
 	}
 }
 
-// printable returns a part of an endpoint's response as valid text.
+// printable returns a part of an endpoint's response as valid UTF-8. Invalid bytes and NUL become
+// U+FFFD.
 func printable(b []byte) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\uFFFD")
 }
 
+// webhookEventList is one page of an organisation's events on the wire.
 type webhookEventList struct {
 	Items      []webhookEventData `json:"items"`
 	TotalItems int64              `json:"totalItems"`
@@ -83,6 +88,7 @@ type webhookFilter struct {
 
 func (f *webhookFilter) filter() models.WebhookFilter { return models.WebhookFilter(*f) }
 
+// readWebhookFilter decodes the filter in the query of a first page.
 func readWebhookFilter(in *queryReader) (f webhookFilter) {
 	f.Status = oneOf(in, "status", models.WebhookStatuses)
 	f.Type = oneOf(in, "type", models.WebhookEventTypes)
@@ -92,8 +98,8 @@ func readWebhookFilter(in *queryReader) (f webhookFilter) {
 	return f
 }
 
-// checkFilterSite checks the Site of a filter. Like checkSite it answers every inaccessible Site
-// alike.
+// checkFilterSite checks the Site of a filter, if there is one. Like checkSite, it answers every
+// inaccessible Site alike.
 func (w *webhooks) checkFilterSite(ctx context.Context, r *Request, site models.SiteID) error {
 	if site.IsZero() {
 		return nil
@@ -102,6 +108,7 @@ func (w *webhooks) checkFilterSite(ctx context.Context, r *Request, site models.
 	return siteError(err)
 }
 
+// listEvents answers with one page of the organisation's events, newest first.
 func (w *webhooks) listEvents(ctx context.Context, r *Request) error {
 	q, err := openPage[webhookFilter, models.WebhookPosition](ctx, w.pages, r, readWebhookFilter)
 	if err != nil {
@@ -127,6 +134,7 @@ func (w *webhooks) listEvents(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, list)
 }
 
+// getEvent answers with the event in the path, its body and its attempts.
 func (w *webhooks) getEvent(ctx context.Context, r *Request) error {
 	event, attempts, err := w.store.WebhookEvent(ctx, r.Principal.OrganisationID, paramID[models.WebhookEventID](r))
 	if err != nil {
@@ -141,6 +149,7 @@ func (w *webhooks) getEvent(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, data)
 }
 
+// redeliver starts another round of delivery of the event in the path.
 func (w *webhooks) redeliver(ctx context.Context, r *Request) error {
 	event, task, err := w.store.RedeliverWebhook(ctx, r.Principal.OrganisationID, paramID[models.WebhookEventID](r))
 	if err != nil {
@@ -150,11 +159,15 @@ func (w *webhooks) redeliver(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusAccepted, describeEvent(&event))
 }
 
+// redeliveryData is the result of a redelivery by filter. Count is the number of redelivered
+// events. If events are left over, a call with ResumeFrom as "from" continues.
 type redeliveryData struct {
 	Count      int           `json:"count"`
 	ResumeFrom models.Millis `json:"resumeFrom,omitzero"`
 }
 
+// redeliverMany starts another round of delivery of the events that the filter in the body selects,
+// oldest first.
 func (w *webhooks) redeliverMany(ctx context.Context, r *Request) error {
 	filter, err := readRedelivery(r)
 	if err != nil {
@@ -171,7 +184,7 @@ func (w *webhooks) redeliverMany(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusAccepted, redeliveryData{done.Count, done.ResumeFrom})
 }
 
-// readRedelivery decodes the filter of a redelivery. An empty filter is refused, so that no mistake
+// readRedelivery decodes the filter of a redelivery. It refuses an empty filter, so that no mistake
 // redelivers everything.
 func readRedelivery(r *Request) (f models.WebhookFilter, err error) {
 	body := strictjson.NewObject(r.Body, "status", "type", "siteId", "paymentIntentId", "from", "to")

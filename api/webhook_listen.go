@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// listenInterval is the time between two polls for new events, which an organisation's streams
-	// share.
+	// listenInterval is the time between two polls for new events. All streams of an organisation
+	// share the polls.
 	listenInterval = 500 * time.Millisecond
-	// listenStepTimeout bounds one query.
+	// listenStepTimeout bounds the reading of one page of events, the wait for a slot included.
 	listenStepTimeout = 5 * time.Second
 )
 
@@ -41,7 +41,7 @@ func (w *webhooks) listen(ctx context.Context, r *Request) error {
 	})
 }
 
-// webhookListener is the source of one stream.
+// webhookListener is the eventSource of one stream of an organisation's events.
 type webhookListener struct {
 	*webhooks
 	watch        *watch[models.WebhookStreamPosition]
@@ -52,13 +52,14 @@ type webhookListener struct {
 	page         eventPage
 }
 
-// streamedRequest is an event on a stream: the request that an endpoint would get.
+// streamedRequest is an event as a stream sends it: the headers and the body of the request that an
+// endpoint would get.
 type streamedRequest struct {
 	Headers map[string]string `json:"headers"`
 	Body    string            `json:"body"`
 }
 
-// eventPage is a page of events, and the secrets that sign them.
+// eventPage is a page of events, with the secrets that sign them.
 type eventPage struct {
 	events  []models.WebhookStreamed
 	secrets models.WebhookSecrets
