@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// accepts returns the weight that the Accept headers give to a media type, 0 if they do not name
-// it. Ranges such as */* do not count. A malformed weight counts as 1.
+// accepts returns the weight that the Accept headers give to a media type, from 0 to 1. It is 0 if
+// they do not name the type, and the highest one if they name it repeatedly. Ranges such as */* do
+// not count. A malformed weight counts as 1.
 func (r *Request) accepts(mediaType string) (weight float64) {
 	for _, header := range r.headers("Accept") {
 		for item := range splitQuoted(header, ',') {
@@ -19,7 +20,8 @@ func (r *Request) accepts(mediaType string) (weight float64) {
 	return weight
 }
 
-// weightIn returns the q parameter among the parameters of a media type, 1 by default.
+// weightIn returns the parameter q among the parameters of a media type, at most 1. It returns 1 if
+// q is absent or malformed.
 func weightIn(parameters string) float64 {
 	for parameter := range splitQuoted(parameters, ';') {
 		name, value, _ := strings.Cut(parameter, "=")

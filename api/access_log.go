@@ -13,7 +13,9 @@ import (
 // probes are the routes that monitors call every few seconds.
 var probes = []string{"/livez", "/readyz", "/metrics"}
 
-// logAccess writes the access log line of a request. Successful probes are logged at level debug.
+// logAccess writes the access log line of a request: method, route, status and the time taken in
+// ms. It adds the client, the organisation, the Site and the client's address if they are known.
+// Successful probes are logged at level debug, other requests at level info.
 func (s *Server) logAccess(ctx context.Context, r *Request, method, route string, took time.Duration) {
 	status, level := r.fast.Response.StatusCode(), slog.LevelInfo
 	if slices.Contains(probes, route) && status < http.StatusBadRequest {

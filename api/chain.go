@@ -25,7 +25,8 @@ const APIVersion = "urn:svc:api:billing:version:v1"
 // check is one step between the router and a handler.
 type check func(context.Context, *Request) error
 
-// checks returns the checks in order. The error of the first check that fails becomes the answer.
+// checks returns the checks in the order in which they run. The error of the first check that fails
+// becomes the answer.
 func (s *Server) checks() []check {
 	return []check{
 		s.admit, // first: shedding must cost little, and its 503 reveals no result of the later checks
@@ -34,7 +35,8 @@ func (s *Server) checks() []check {
 	}
 }
 
-// run passes a request through the checks of its route to the handler.
+// run passes a request through the checks of its route to the handler. It returns the error to
+// answer, nil if the handler has answered.
 func (s *Server) run(ctx context.Context, r *Request) error {
 	for _, check := range s.chain {
 		if err := check(ctx, r); err != nil {
@@ -44,8 +46,8 @@ func (s *Server) run(ctx context.Context, r *Request) error {
 	return r.withQueryFaults(r.route.Handler(r.withReplica(r.withAct(ctx)), r))
 }
 
-// withReplica lets the console's pages read from the replica. Of the partners' own requests, only
-// those for CSV do.
+// withReplica lets the console's reads use the replica. Of the partners' own requests, only those
+// for CSV read it: their handlers say so.
 func (r *Request) withReplica(ctx context.Context) context.Context {
 	if r.route.Method == http.MethodGet && r.fast.UserValue(consoleCall{}) != nil {
 		return models.ReadReplica(ctx)
@@ -53,7 +55,8 @@ func (r *Request) withReplica(ctx context.Context) context.Context {
 	return ctx
 }
 
-// withAct adds the route's act, if it has one, to the context: the audit log records the change.
+// withAct adds the route's act, if there is one, to the context. The audit log then records the
+// change.
 func (r *Request) withAct(ctx context.Context) context.Context {
 	if r.route.Act == "" {
 		return ctx
@@ -64,8 +67,9 @@ func (r *Request) withAct(ctx context.Context) context.Context {
 	}})
 }
 
-// withQueryFaults returns the refusal of the query's faults that the handler has not answered, err
-// without any. Faults of err with the same status are joined.
+// withQueryFaults returns the answer to a handler's error err, which may be nil. If the query has
+// faults that the handler has not answered, it returns their refusal instead. That includes the
+// faults of err if they have the same status.
 func (r *Request) withQueryFaults(err error) error {
 	if len(r.queryFaults) == 0 {
 		return err
@@ -78,6 +82,7 @@ func (r *Request) withQueryFaults(err error) error {
 	return all
 }
 
+// authenticate sets the principal of a request, unless the route is public.
 func (s *Server) authenticate(ctx context.Context, r *Request) (err error) {
 	if r.route.Audience == Public {
 		return nil
@@ -95,8 +100,8 @@ func (s *Server) authenticate(ctx context.Context, r *Request) (err error) {
 	return nil
 }
 
-// authenticateHeaders authenticates the caller by all Authorization headers of a request, of which
-// there must be exactly one.
+// authenticateHeaders authenticates the caller by a request's Authorization headers. There must be
+// exactly one.
 func (s *Server) authenticateHeaders(
 	ctx context.Context, headers []string, from netip.Addr,
 ) (p Principal, err error) {
@@ -120,6 +125,7 @@ func (s *Server) authenticateHeaders(
 	return Principal{}, e
 }
 
+// limitRate counts the request for its client, and refuses it with 429 above the limit.
 func (s *Server) limitRate(ctx context.Context, r *Request) error {
 	if r.route.Audience == Public || s.limiter == nil {
 		return nil
@@ -134,7 +140,8 @@ func (s *Server) limitRate(ctx context.Context, r *Request) error {
 	return e
 }
 
-// setLimitHeaders writes the RateLimit headers, which are structured fields.
+// setLimitHeaders sets the headers RateLimit-Policy and RateLimit, which are structured fields (RFC
+// 9651).
 func (r *Request) setLimitHeaders(limits []ratelimit.Limit) {
 	var policies, states []string
 	for _, l := range limits {
@@ -156,9 +163,11 @@ func seconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }
 
+// checkScope checks the caller against the route's audience and scope.
 func (s *Server) checkScope(_ context.Context, r *Request) error { return r.route.permit(r.Principal) }
 
-// permit refuses a caller outside the route's audience or without its scope.
+// permit refuses a caller outside the route's audience or without its scope. A route without a
+// scope needs a token with any scope.
 func (r *Route) permit(p Principal) error {
 	if r.Audience == Public {
 		return nil
@@ -176,8 +185,8 @@ func (r *Route) permit(p Principal) error {
 	return e
 }
 
-// checkSite finds the Site in the path. The Site of another organisation is answered like a missing
-// Site.
+// checkSite finds the Site in the path. A Site of another organisation is answered like a missing
+// one.
 func (s *Server) checkSite(ctx context.Context, r *Request) (err error) {
 	if !r.route.hasSite() {
 		return nil
@@ -186,7 +195,8 @@ func (s *Server) checkSite(ctx context.Context, r *Request) (err error) {
 	return siteError(err)
 }
 
-// siteError answers every inaccessible Site alike.
+// siteError maps the error of finding a Site to its answer, which is the same for every
+// inaccessible Site.
 func siteError(err error) error {
 	if errors.Is(err, models.ErrNotFound) {
 		return Refuse(SiteNotAccessible, "siteId")
@@ -194,6 +204,7 @@ func siteError(err error) error {
 	return err
 }
 
+// checkVersion checks the header Svc-Api-Version as the route's Versioning requires.
 func (s *Server) checkVersion(_ context.Context, r *Request) error {
 	if r.route.Version == VersionIgnored {
 		return nil
@@ -208,6 +219,7 @@ func (s *Server) checkVersion(_ context.Context, r *Request) error {
 	}
 }
 
+// checkHeaders reads the header Idempotency-Key on the routes that accept it.
 func (s *Server) checkHeaders(_ context.Context, r *Request) error {
 	if !r.route.Idempotent {
 		return nil
@@ -228,7 +240,8 @@ func isIdempotencyKey(s string) bool {
 }
 
 // checkQuery parses the query. Every unknown, repeated or malformed parameter is a fault. The
-// faults of a list are answered later, together with the faults of its filters.
+// faults of a list are answered later, together with the faults of its filters. But a list refuses
+// a malformed cursor, or a cursor with other parameters, at once as an invalid pagination link.
 func (s *Server) checkQuery(_ context.Context, r *Request) error {
 	if r.route.Page || r.route.OAuth {
 		return nil
@@ -280,6 +293,7 @@ func (s *Server) checkMediaType(ctx context.Context, r *Request) error {
 	return refusal
 }
 
+// refuseMediaType returns the refusal of a wrong media type or encoding, nil if both are right.
 func (r *Request) refuseMediaType() error {
 	encodings, types := r.headers("Content-Encoding"), r.headers("Content-Type")
 	for _, encoding := range encodings {
@@ -301,6 +315,8 @@ func (r *Request) refuseMediaType() error {
 	return nil
 }
 
+// readBody reads the body, and parses it as the route's BodyKind says. The handlers of OAuth routes
+// read it themselves.
 func (s *Server) readBody(ctx context.Context, r *Request) error {
 	switch {
 	case r.route.OAuth:
@@ -332,6 +348,7 @@ func (s *Server) readBody(ctx context.Context, r *Request) error {
 	return nil
 }
 
+// checkParam decodes and checks the route's own path parameter.
 func (s *Server) checkParam(_ context.Context, r *Request) error {
 	p := r.route.Param
 	if p.Name == "" {
@@ -351,7 +368,8 @@ func (s *Server) checkParam(_ context.Context, r *Request) error {
 // onFailure observes every error that is answered. Only tests set it.
 var onFailure = func(*Error) {}
 
-// fail writes the answer to an error: JSON, a page or an OAuth error.
+// fail writes the answer to an error: JSON, a page or an OAuth error. It logs errors of status 500
+// and above, except those that wrap errBusy.
 func (s *Server) fail(ctx context.Context, r *Request, err error) {
 	e := errorOf(r.area(), err)
 	onFailure(e)

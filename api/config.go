@@ -20,7 +20,7 @@ type Config struct {
 	Authenticator       Authenticator
 	Sites               Sites
 	Limiter             Limiter          // nil for no limits
-	Issuer              *auth.Issuer     // the service's own authorisation server; nil for an outside one
+	Issuer              *auth.Issuer     // own authorisation server; nil for an outside one
 	Checks              []ReadinessCheck // of /readyz
 	SeparateOpsListener bool             // leaves out /livez, /readyz and /metrics; see OpsHandler
 	Mounts              []Mount
@@ -30,7 +30,7 @@ type Config struct {
 	Keys          *models.Keys  // keys of sign-up and pagination links, and of webhook secrets
 	PublicBaseURL string        // as partners and customers reach the service, without a trailing slash
 	Sandbox       *Sandbox      // nil in production
-	AppLink       web.AppLink   // opens the customer app from hosted pages; the zero AppLink shows no link
+	AppLink       web.AppLink   // link of hosted pages to the customer app; zero shows none
 
 	// Notify wakes workers for tasks right after the commit. It must not block. If it is nil, tasks
 	// wait for the next poll of a worker.
@@ -47,7 +47,7 @@ type Config struct {
 	QueueWait   time.Duration // the longest time that a request waits for a slot; default 500 ms
 
 	// MemoryLimit is the memory of the process in bytes. It bounds the connections and the request
-	// bodies in flight. The default is GOMEMLIMIT, and DefaultMemoryLimit without it.
+	// bodies in flight. The default is GOMEMLIMIT, or DefaultMemoryLimit if that is not set.
 	MemoryLimit int64
 	// MaxConnectionsPerAddress bounds the open connections of a peer address; 0 for no bound.
 	// Behind a proxy all clients have the same address.
@@ -60,8 +60,8 @@ type Config struct {
 	// a request on a connection that is being closed.
 	IdleTimeout     time.Duration
 	ShutdownTimeout time.Duration // the time for open requests once Run's context ends; default 20 s
-	DrainTime       time.Duration // the time in which clients close their connections, part of ShutdownTimeout
-	RecheckInterval time.Duration // the time between checks of a held or streaming request's caller; default 14 s
+	DrainTime       time.Duration // first part of ShutdownTimeout: clients close connections
+	RecheckInterval time.Duration // time between checks of a held caller; default 14 s
 
 	requests *requestlog.Log // of the sandbox; nil in production
 }
@@ -72,10 +72,11 @@ type Mount struct {
 	Handler fiber.Handler
 	// MaxBody returns the largest body for a path, in bytes. If it is nil, the limit is 64 KiB.
 	MaxBody func(path string) int
-	// Page says that errors before the handler are answered with an HTML page.
+	// Page says that errors are answered with an HTML page instead of JSON.
 	Page bool
 }
 
+// withDefaults returns the configuration with its defaults filled in.
 func (cfg Config) withDefaults() Config {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -101,6 +102,7 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
+// orDefault returns d if it is positive, and the default value otherwise.
 func orDefault(d, otherwise time.Duration) time.Duration {
 	if d > 0 {
 		return d

@@ -16,7 +16,8 @@ import (
 	"partnerbilling/models"
 )
 
-// consoleMounts returns the mount of the sandbox console, none in production.
+// consoleMounts returns the mount of the console, the web pages for partners of the sandbox. In
+// production it returns none.
 func (s *Server) consoleMounts(cfg Config) []Mount {
 	if cfg.Sandbox == nil {
 		return nil
@@ -47,11 +48,11 @@ func (s *Server) consoleMounts(cfg Config) []Mount {
 	return []Mount{{Path: console.Path, Handler: adaptor.HTTPHandler(pages), MaxBody: console.MaxBody, Page: true}}
 }
 
-// consoleCall is the key that marks requests of the console.
+// consoleCall is the key of the user value that marks the API requests which the console makes.
 type consoleCall struct{}
 
-// call answers a request of the console like one from a connection: with the same checks, limits
-// and logs.
+// call answers an API request of the console like one from a connection, with the same checks,
+// limits and logs.
 func (s *Server) call(c console.Call) console.Answer {
 	var request fasthttp.Request
 	request.Header.SetMethod(c.Method)
@@ -63,7 +64,8 @@ func (s *Server) call(c console.Call) console.Answer {
 		}
 	}
 	var fast fasthttp.RequestCtx
-	fast.Init(&request, remoteAddress(c.RemoteAddress), serverLogger{s.log}) // the client's address, not a proxy's
+	// The remote address is that of the client, not of a proxy.
+	fast.Init(&request, remoteAddress(c.RemoteAddress), serverLogger{s.log})
 	fast.SetUserValue(consoleCall{}, true)
 	if c.Body != nil {
 		fast.Request.SetBodyStream(bytes.NewReader(c.Body), len(c.Body))
@@ -77,7 +79,8 @@ func (s *Server) call(c console.Call) console.Answer {
 	return answer
 }
 
-// remoteAddress parses a client's address, nil if it is malformed.
+// remoteAddress parses a client's address of the form host:port. It returns nil if the address is
+// malformed.
 func remoteAddress(text string) net.Addr {
 	address, err := net.ResolveTCPAddr("tcp", text)
 	if err != nil {
@@ -86,8 +89,8 @@ func remoteAddress(text string) net.Addr {
 	return address
 }
 
-// recordExchange keeps a request and its answer in the request log. It skips callers without an
-// organisation, the console's own reads, and the reads of the request log itself.
+// recordExchange keeps a request and its answer in the sandbox's request log. It skips callers
+// without an organisation, the console's own reads, and reads of the request log itself.
 func (s *Server) recordExchange(r *Request, method, route string, took time.Duration) {
 	if s.requests == nil {
 		return
@@ -115,7 +118,7 @@ func (s *Server) recordExchange(r *Request, method, route string, took time.Dura
 		e.ResponseHeaders = requestlog.AppendHeader(e.ResponseHeaders, name, value)
 	}
 	if r.fast.Response.IsBodyStream() {
-		e.ResponseBody.Size = -1
+		e.ResponseBody.Size = -1 // unknown
 	} else {
 		e.ResponseBody = requestlog.KeepBody(r.fast.Response.Body())
 	}

@@ -14,13 +14,13 @@ import (
 // contentTypeCSV is the Content-Type of tables.
 const contentTypeCSV = "text/csv;charset=UTF-8"
 
-// CSV answers with a table as a file download named name.csv.
+// CSV answers with an encoded table as a file download named name.csv.
 func (r *Request) CSV(name string, table []byte) error {
 	r.SetHeader("Content-Disposition", attachment(name+".csv"))
 	return r.Bytes(http.StatusOK, contentTypeCSV, table)
 }
 
-// timeCell returns a time in ms, "" for none.
+// timeCell returns a cell with a time in ms of Unix time, "" for 0.
 func timeCell(at models.Millis) string {
 	if at == 0 {
 		return ""
@@ -29,7 +29,7 @@ func timeCell(at models.Millis) string {
 }
 
 // attachment returns the Content-Disposition of a file download (RFC 6266). Clients that do not
-// know the UTF-8 form (RFC 8187) use the plain name.
+// know the UTF-8 form of the name (RFC 8187) use the plain form.
 func attachment(name string) string {
 	name = safeFileName(name)
 	plain := strings.Map(func(r rune) rune {
@@ -44,7 +44,8 @@ func attachment(name string) string {
 	return `attachment; filename="` + plain + `"; filename*=UTF-8''` + encodeExtended(name)
 }
 
-// safeFileName replaces characters that file systems forbid, or that shells and headers interpret.
+// safeFileName replaces characters that file systems forbid, or that shells and headers interpret,
+// by underscores.
 func safeFileName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune("/\\:*?\"'<>|;`$&", r) || csvtable.IsInvisible(r) && r != ' ' {
@@ -54,7 +55,7 @@ func safeFileName(name string) string {
 	}, name)
 }
 
-// encodeExtended percent-encodes every character outside RFC 8187's attr-char.
+// encodeExtended percent-encodes every byte outside RFC 8187's attr-char.
 func encodeExtended(s string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder

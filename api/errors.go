@@ -13,7 +13,8 @@ import (
 	"partnerbilling/models"
 )
 
-// Code is the part of an error code after its common prefix: "<area>:<name>".
+// Code is the part of an error code after its common prefix: "<area>:<name>". An area groups codes:
+// those of a noun, such as "batches", or those that any route may answer, "requests".
 type Code string
 
 // URN returns the code as it appears on the wire.
@@ -100,6 +101,7 @@ const (
 	SignupRevoked       Code = "signups:signup-revoked"
 )
 
+// catalogue lists every code once, in the order of the documentation.
 var catalogue = []Entry{
 	{MalformedRequest, http.StatusBadRequest, "The request is not valid HTTP."},
 	{MalformedJSON, http.StatusBadRequest, "The body is not acceptable JSON."},
@@ -191,6 +193,7 @@ var catalogue = []Entry{
 	{SignupRevoked, http.StatusGone, "The invitation has been revoked."},
 }
 
+// entries are the rows of the catalogue by code.
 var entries = indexCatalogue()
 
 func indexCatalogue() map[Code]Entry {
@@ -214,8 +217,8 @@ var helpPaths = func() map[Code]string {
 // Catalogue returns every error code of the service, in the order of the documentation.
 func Catalogue() []Entry { return append([]Entry(nil), catalogue...) }
 
-// inArea returns the code of that name in the area if the catalogue has it, and else the code in
-// the area requests.
+// inArea returns the code of that name in the area if the catalogue has it, else the code of that
+// name in the area "requests".
 func inArea(area, name string) Code {
 	if c := Code(area + ":" + name); entries[c].Status != 0 {
 		return c
@@ -233,8 +236,9 @@ type Fault struct {
 	Message string // shown to the partner; begins with the field's name if it concerns a field
 }
 
-// Error is an answer that refuses a request. Handlers return it. Some errors of package models are
-// mapped to refusals too. Any other error is answered with 500, or with 503 if it is temporary.
+// Error is an answer that refuses a request. Handlers return it. Server.fail also makes an Error of
+// some errors of package models. It answers any other error with 500, or with 503 if the error is
+// temporary.
 type Error struct {
 	Faults     []Fault       // at least one, all of one status; the answer lists at most MaxFaults
 	RetryAfter time.Duration // the Retry-After header; 0 for none
@@ -243,6 +247,7 @@ type Error struct {
 	Cause      error         // logged, never shown
 }
 
+// Error describes the first fault and the cause, for logs.
 func (e *Error) Error() string {
 	f := e.Faults[0]
 	s := fmt.Sprintf("api: %s %s: %s", f.Code, f.Target, f.Message)
@@ -252,13 +257,14 @@ func (e *Error) Error() string {
 	return s
 }
 
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
 // Status returns the HTTP status of the answer.
 func (e *Error) Status() int { return entries[e.Faults[0].Code].Status }
 
-// Add appends a fault, which must have the same status, and returns e. The message defaults to the
-// catalogue's.
+// Add appends a fault and returns e. The fault must have the same status as the others. An empty
+// message is replaced by the catalogue's.
 func (e *Error) Add(f Fault) *Error {
 	if f.Message == "" {
 		f.Message = entries[f.Code].Message
@@ -267,19 +273,20 @@ func (e *Error) Add(f Fault) *Error {
 	return e
 }
 
-// Refuse returns an error with the catalogue's message. An empty target is left out.
+// Refuse returns an error with one fault, which has the catalogue's message. The answer leaves out
+// an empty target.
 func Refuse(code Code, target string) *Error {
 	return (&Error{}).Add(Fault{Code: code, Target: target})
 }
 
-// RefuseField returns an error about a field, parameter or header. Its message is the target, a
-// space and the complaint.
+// RefuseField returns an error with one fault about the target: a field, parameter or header. Its
+// message is the target, a space and the complaint.
 func RefuseField(code Code, target, complaint string) *Error {
 	return (&Error{}).Add(Fault{Code: code, Target: target, Message: target + " " + complaint})
 }
 
-// BodyError turns the faults of a decoded body into an error of the area, such as "batches". It
-// returns nil without faults.
+// BodyError turns the faults of a decoded body into an error with codes of the area, such as
+// "batches". It returns nil without faults.
 func BodyError(area string, faults []strictjson.Fault) error {
 	if len(faults) == 0 {
 		return nil
@@ -291,6 +298,7 @@ func BodyError(area string, faults []strictjson.Fault) error {
 	return e
 }
 
+// faultCode returns the code of a fault in a body: of the area, except for malformed JSON.
 func faultCode(area string, kind strictjson.FaultKind) Code {
 	switch kind {
 	case strictjson.Missing:
@@ -305,8 +313,8 @@ func faultCode(area string, kind strictjson.FaultKind) Code {
 // retryUnavailable is the Retry-After of a 503, and of an Idempotency-Key in flight.
 const retryUnavailable = time.Second
 
-// errorOf maps the error of a handler to its answer. Details of an unknown error never reach the
-// client.
+// errorOf maps the error of a handler to its answer. area is the area of the route. Details of an
+// unknown error never reach the client.
 func errorOf(area string, err error) *Error {
 	var refusal *Error
 	var field *models.FieldError
@@ -341,14 +349,15 @@ func errorOf(area string, err error) *Error {
 	}
 }
 
-// isUnavailable reports whether an error is temporary: a dependency or a slot is unavailable, or
+// isUnavailable reports whether an error is temporary: a dependency or a slot was unavailable, or
 // the request's context has ended.
 func isUnavailable(err error) bool {
 	return errors.Is(err, models.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, context.Canceled)
 }
 
-// isShapeB reports whether errors at a path have Shape B instead of Shape A.
+// isShapeB reports whether error answers at a path have Shape B (messages alone) instead of Shape A
+// (codes, messages and targets).
 func isShapeB(path string) bool { return inTree(path, "/checkout") }
 
 // inTree reports whether a path is root or below it.

@@ -18,7 +18,7 @@ type knownETags struct {
 	tags []string // without W/, for weak comparison (RFC 9110 §8.8.3.2)
 }
 
-// knownETags parses If-None-Match. A malformed header matches nothing.
+// knownETags parses If-None-Match. It ignores the rest of a header from its first malformed tag.
 func (r *Request) knownETags() knownETags {
 	var known knownETags
 	for _, header := range r.headers("If-None-Match") {

@@ -13,9 +13,10 @@ import (
 	"partnerbilling/models/logs"
 )
 
-// ReadinessCheck checks one dependency of the service.
+// ReadinessCheck checks one dependency of the service. Check returns nil if the service can use the
+// dependency.
 type ReadinessCheck struct {
-	Name     string // "postgres"
+	Name     string // of the dependency, such as "postgres"
 	Required bool   // the service is not ready while the check fails
 	Check    func(context.Context) error
 }
@@ -31,18 +32,20 @@ type liveness struct {
 	Status string `json:"status"`
 }
 
-// readiness is the data of /readyz.
+// readiness is the data of /readyz. Checks has "ok" or "unavailable" for each check by name.
 type readiness struct {
 	Status string            `json:"status"`
 	Checks map[string]string `json:"checks"`
 }
 
+// live answers /livez: the process can answer.
 func live(_ context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, alive)
 }
 
 var alive = liveness{Status: "live"}
 
+// readyHandler returns the handler of /readyz.
 func readyHandler(cfg Config) Handler {
 	return func(ctx context.Context, r *Request) error {
 		answer, refusal := checkReadiness(ctx, cfg.Checks, cfg.Log)
@@ -83,7 +86,7 @@ func writeHealth(w http.ResponseWriter, trace models.TraceID, data any, refusal 
 }
 
 // checkReadiness runs all checks concurrently. It returns a refusal if a required check fails. The
-// errors of the checks are logged, never shown.
+// checks' errors are logged, never shown.
 func checkReadiness(ctx context.Context, checks []ReadinessCheck, log *slog.Logger) (readiness, *Error) {
 	answer := readiness{Status: "ready", Checks: make(map[string]string, len(checks))}
 	refusal := &Error{RetryAfter: retryUnavailable}
@@ -106,6 +109,8 @@ func checkReadiness(ctx context.Context, checks []ReadinessCheck, log *slog.Logg
 	return answer, nil
 }
 
+// runChecks runs all checks concurrently, each with its time limit. It returns their errors in the
+// order of the checks.
 func runChecks(ctx context.Context, checks []ReadinessCheck) []error {
 	errs := make([]error, len(checks))
 	var wg sync.WaitGroup
@@ -130,7 +135,8 @@ type dependencyCollector struct {
 	up     *prometheus.Desc
 }
 
-// RegisterDependencies registers svc_dependency_up, which shows for each check whether it passes.
+// RegisterDependencies registers the metric svc_dependency_up. For each check it is 1 if the check
+// passes, else 0.
 func RegisterDependencies(reg prometheus.Registerer, checks []ReadinessCheck) {
 	reg.MustRegister(dependencyCollector{checks, prometheus.NewDesc("svc_dependency_up",
 		"1 if this process reaches it and can use it, else 0.", []string{"dependency"}, nil)})

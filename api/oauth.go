@@ -13,8 +13,8 @@ import (
 	"partnerbilling/models"
 )
 
-// ownIssuer returns the handler of a route of the service's own authorisation server. With an
-// outside issuer it answers 404.
+// ownIssuer returns the handler of a route that exists only if the service has its own
+// authorisation server. With an outside issuer the route answers 404.
 func ownIssuer(cfg Config, serve func(context.Context, *Request, *Config) error) Handler {
 	return func(ctx context.Context, r *Request) error {
 		if cfg.Issuer == nil {
@@ -24,7 +24,7 @@ func ownIssuer(cfg Config, serve func(context.Context, *Request, *Config) error)
 	}
 }
 
-// issueToken answers POST /oauth2/token.
+// issueToken answers POST /oauth2/token with an access token, or with an OAuth error.
 func issueToken(ctx context.Context, r *Request, cfg *Config) error {
 	body, err := r.readAll(ctx, auth.MaxFormSize)
 	var refusal *Error
@@ -55,7 +55,7 @@ func issueToken(ctx context.Context, r *Request, cfg *Config) error {
 	return r.token(answer)
 }
 
-// tokenLimit returns the function that counts a client's tokens, nil without a limiter. The
+// tokenLimit returns the function that counts the tokens of a client, nil without a limiter. The
 // function returns 0, or the time after which the client may try again.
 func (r *Request) tokenLimit(limiter Limiter) func(context.Context, models.ClientID) time.Duration {
 	if limiter == nil {
@@ -79,6 +79,7 @@ func (r *Request) token(answer auth.TokenResponse) error {
 	return r.Bytes(answer.Status, answer.Header.Get("Content-Type"), answer.Body)
 }
 
+// serveJWKS answers with the public keys that verify the service's access tokens, as a JWK set.
 func serveJWKS(ctx context.Context, r *Request, cfg *Config) error {
 	document, err := cfg.Issuer.JWKS(ctx)
 	if err != nil {
@@ -87,6 +88,7 @@ func serveJWKS(ctx context.Context, r *Request, cfg *Config) error {
 	return r.publicDocument(document, auth.JWKSMaxAge)
 }
 
+// serveMetadata answers with the metadata of the authorisation server (RFC 8414).
 func serveMetadata(_ context.Context, r *Request, cfg *Config) error {
 	document, err := cfg.Issuer.Metadata()
 	if err != nil {
@@ -95,7 +97,8 @@ func serveMetadata(_ context.Context, r *Request, cfg *Config) error {
 	return r.publicDocument(document, auth.MetadataMaxAge)
 }
 
-// publicDocument answers with a cacheable JSON document without the envelope.
+// publicDocument answers with a JSON document that any client may cache for maxAge. The document
+// has no envelope.
 func (r *Request) publicDocument(document []byte, maxAge time.Duration) error {
 	r.SetHeader("Cache-Control", "public, max-age="+seconds(maxAge))
 	return r.Bytes(http.StatusOK, ContentTypeJSON, document)

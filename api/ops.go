@@ -12,19 +12,19 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// Maximum ages of cached results. A readiness check runs at most once per checkMaxAge; scrapes are
-// never reused, but concurrent scrapes are merged.
+// Maximum ages of cached results. A readiness check runs at most once per checkMaxAge. The result
+// of a scrape is never reused, but concurrent scrapes are merged.
 const (
 	checkMaxAge   = 500 * time.Millisecond
 	metricsMaxAge = 0
 )
 
-// metricsTimeout is the deadline of a scrape. The registry takes no context: the collectors' own
-// time-outs, which are shorter, bound it.
+// metricsTimeout is the deadline of a scrape. The registry takes no context, so the collectors' own
+// time-outs, which are shorter, bound the scrape.
 const metricsTimeout = time.Minute
 
-// CacheChecks wraps checks so that each one runs at most twice a second and concurrent calls are
-// merged.
+// CacheChecks returns the checks with cached results. Each check runs at most twice a second, and
+// concurrent calls share one run.
 func CacheChecks(checks []ReadinessCheck) []ReadinessCheck {
 	all := make([]ReadinessCheck, len(checks))
 	for i, c := range checks {
@@ -44,8 +44,8 @@ func CacheChecks(checks []ReadinessCheck) []ReadinessCheck {
 	return all
 }
 
-// OpsHandler answers /livez, /readyz and /metrics on a listener of their own, inside the operator's
-// network.
+// OpsHandler returns the handler of /livez, /readyz and /metrics for a listener of their own,
+// inside the operator's network.
 func OpsHandler(checks []ReadinessCheck, registry *prometheus.Registry, log *slog.Logger) http.Handler {
 	page := newMetricsPage(registry)
 	mux := http.NewServeMux()
@@ -66,7 +66,7 @@ func OpsHandler(checks []ReadinessCheck, registry *prometheus.Registry, log *slo
 // metricsFormat is Prometheus's text format.
 var metricsFormat = expfmt.NewFormat(expfmt.TypeTextPlain)
 
-// newMetricsPage returns the cached call that encodes the registry.
+// newMetricsPage returns the call that encodes the registry's metrics as text.
 func newMetricsPage(registry prometheus.Gatherer) *cachedCall[[]byte] {
 	return newCachedCall(metricsMaxAge, metricsTimeout, func(context.Context) ([]byte, error) {
 		families, err := registry.Gather()

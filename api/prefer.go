@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// preference returns the value of the first preference of that name in the Prefer headers (RFC
-// 7240). Names ignore case. A quoted value is unquoted; an absent value is "".
+// preference returns the value of the first preference of the given name in the Prefer headers (RFC
+// 7240). Names ignore case. The value is unquoted, and "" if the preference has none.
 func preference(headers []string, name string) (value string, ok bool) {
 	for _, header := range headers {
 		for item := range splitQuoted(header, ',') {
@@ -22,7 +22,7 @@ func preference(headers []string, name string) (value string, ok bool) {
 	return "", false
 }
 
-// splitQuoted yields the parts of a header's value between separators, ignoring separators in
+// splitQuoted yields the parts of a header's value between separators. It ignores separators in
 // quoted strings.
 func splitQuoted(s string, separator byte) iter.Seq[string] {
 	return func(yield func(string) bool) {

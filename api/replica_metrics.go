@@ -13,15 +13,16 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// replicaCollector compares the replica with the primary at each scrape.
+// replicaCollector collects the metrics of the replica. At each scrape it compares the replica with
+// the primary.
 type replicaCollector struct {
 	store                          *models.Store
 	log                            *slog.Logger
 	usable, lag, served, fallbacks *prometheus.Desc
 }
 
-// RegisterReplica registers the metrics of the store's replica. Each scrape logs why reads cannot
-// use the replica.
+// RegisterReplica registers the metrics of the store's replica. If reads cannot use the replica,
+// each scrape logs the reason.
 func RegisterReplica(reg prometheus.Registerer, store *models.Store, log *slog.Logger) {
 	reg.MustRegister(&replicaCollector{
 		store: store, log: log,
@@ -46,7 +47,7 @@ func (c *replicaCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.fallbacks
 }
 
-// Collect implements prometheus.Collector. Without the primary it sends nothing.
+// Collect implements prometheus.Collector. It sends nothing if the primary does not answer.
 func (c *replicaCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()

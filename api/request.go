@@ -26,7 +26,7 @@ import (
 // Request is a request and the means to answer it. It is valid until its handler returns. Strings
 // from its methods are copies and may be kept.
 type Request struct {
-	Principal      Principal
+	Principal      Principal        // the authenticated caller; zero on a public route
 	Site           models.Site      // the caller's Site in the path; zero for a route without {siteId}
 	Body           strictjson.Value // the body of a JSON route; Absent if an optional body is absent
 	Form           []byte           // the body of a form route
@@ -44,7 +44,7 @@ type Request struct {
 	query        map[string][]string // the well-formed parameters
 	queryFaults  []Fault             // faults of a list's query that are not answered yet
 	bodyRead     bool
-	raw          []byte          // the body, if the console logs requests
+	raw          []byte          // the body, if a request log keeps it
 	errorCode    Code            // of the first fault that is answered; "" for none
 	slot         slot            // held while the request runs
 	lease        *byteLease      // held while the request keeps a body over arrivedBody; nil without one
@@ -55,7 +55,7 @@ type Request struct {
 // TraceID returns the id of this request.
 func (r *Request) TraceID() models.TraceID { return r.trace }
 
-// Param returns the decoded path parameter other than {siteId}; "" for a route without one.
+// Param returns the decoded path parameter other than {siteId}, "" for a route without one.
 func (r *Request) Param() string { return r.param }
 
 // Query returns a query parameter and whether it is present. Its value may be empty.
@@ -96,11 +96,11 @@ func (r *Request) BodyError(fields strictjson.Fields) error {
 // Header returns a header of the request, "" if it is absent.
 func (r *Request) Header(name string) string { return string(r.fast.Request.Header.Peek(name)) }
 
-// MaxWait is the longest time for which Prefer: wait holds an answer.
+// MaxWait is the longest time for which an answer is held by Prefer: wait.
 const MaxWait = 30 * time.Second
 
-// PreferWait returns the time of Prefer: wait=N, at most MaxWait and 0 if it is absent. A malformed
-// preference is ignored (RFC 7240).
+// PreferWait returns the time that the client asks for by Prefer: wait=N, in whole seconds, at most
+// MaxWait. It returns 0 if the preference is absent or malformed (RFC 7240).
 func (r *Request) PreferWait() time.Duration {
 	value, ok := preference(r.headers("Prefer"), "wait")
 	if !ok {
@@ -113,8 +113,8 @@ func (r *Request) PreferWait() time.Duration {
 	return time.Duration(min(n, uint64(MaxWait/time.Second))) * time.Second
 }
 
-// Fiber returns Fiber's context, for answers that Request has no method for. Its strings are not
-// copies.
+// Fiber returns Fiber's context, for answers that Request has no method for. Strings from this
+// context are valid only until the handler returns.
 func (r *Request) Fiber() *fiber.Ctx { return r.fiber }
 
 // headers returns all values of a header.
@@ -126,13 +126,14 @@ func (r *Request) headers(name string) []string {
 	return values
 }
 
-// canonicalPath returns the route's path with the Site's canonical id, however the client encoded
-// it.
+// canonicalPath returns the route's path with the Site's id in canonical form, however the client
+// encoded it. It is for routes without another parameter.
 func (r *Request) canonicalPath() string {
 	return strings.Replace(r.route.Path, "{siteId}", r.Site.ID.String(), 1)
 }
 
-// idempotencyKey returns the request's key with its scope and fingerprint, nil without a key.
+// idempotencyKey returns the Idempotency-Key with its scope and the fingerprint of the body, nil
+// without a key.
 func idempotencyKey(r *Request) *models.IdempotencyKey {
 	if r.IdempotencyKey == "" {
 		return nil
@@ -143,9 +144,10 @@ func idempotencyKey(r *Request) *models.IdempotencyKey {
 	}
 }
 
+// rawParam returns a path parameter as the client encoded it.
 func (r *Request) rawParam(name string) string { return strings.Clone(r.fiber.Params(name)) }
 
-// area returns the error area of the route, "requests" before routing.
+// area returns the area of the error codes of the route, "requests" before routing.
 func (r *Request) area() string {
 	if r.route == nil || r.route.Area == "" {
 		return "requests"
@@ -167,8 +169,8 @@ func receiveError(err error) *Error {
 	return unreadable(code, err)
 }
 
-// isMediaType reports whether a Content-Type is the wanted media type, in UTF-8 if it names a
-// charset.
+// isMediaType reports whether a Content-Type is the wanted media type. If it names a charset, that
+// must be UTF-8.
 func isMediaType(header, want string) bool {
 	mediaType, params, err := mime.ParseMediaType(header)
 	if err != nil || mediaType != want {
@@ -178,6 +180,7 @@ func isMediaType(header, want string) bool {
 	return !ok || slices.Contains([]string{"utf-8", "utf8", "csutf8"}, strings.ToLower(charset))
 }
 
+// errEncoding is the error of decodePath and decodeQuery.
 var errEncoding = errors.New("api: not percent-encoded UTF-8")
 
 // decodePath decodes a path segment exactly once. A plus sign stays a plus sign.
@@ -189,8 +192,9 @@ func decodePath(raw string) (string, error) {
 	return decoded, nil
 }
 
-// parseQuery splits a query into decoded parameters. order lists the names by first appearance. bad
-// lists the names of parameters that are not percent-encoded UTF-8, with "?" for a malformed name.
+// parseQuery splits a query into decoded parameters. order lists their names by first appearance.
+// bad lists the names of parameters that are not percent-encoded UTF-8; it has "?" for a malformed
+// name.
 func parseQuery(raw string) (params map[string][]string, order, bad []string) {
 	params = make(map[string][]string)
 	for pair := range strings.SplitSeq(raw, "&") {
@@ -215,6 +219,7 @@ func parseQuery(raw string) (params map[string][]string, order, bad []string) {
 	return params, order, bad
 }
 
+// decodeQuery decodes a name or a value of a query. A plus sign is a space.
 func decodeQuery(raw string) (string, error) {
 	decoded, err := url.QueryUnescape(raw)
 	if err != nil || !utf8.ValidString(decoded) {
@@ -232,7 +237,8 @@ func showName(name string) string {
 	return string([]rune(name)[:most]) + "…"
 }
 
-// statusName returns the label of a status in the metrics.
+// statusName returns the label of a status in the metrics: its number, or "other" for an unknown
+// status.
 func statusName(status int) string {
 	if http.StatusText(status) == "" {
 		return "other"

@@ -23,7 +23,7 @@ const (
 // EncodeData encodes the data of an answer as compact JSON without HTML escaping.
 func EncodeData(data any) ([]byte, error) { return models.EncodeJSON(data) }
 
-// JSON answers with data in the success envelope.
+// JSON answers with data in the success envelope: {"data": …, "traceId": …}.
 func (r *Request) JSON(status int, data any) error {
 	encoded, err := EncodeData(data)
 	if err != nil {
@@ -32,11 +32,12 @@ func (r *Request) JSON(status int, data any) error {
 	return r.JSONBytes(status, encoded)
 }
 
-// largeAnswer is the minimum size of a large answer's data, in bytes. The data of large answers is
+// largeAnswer is the size in bytes from which the data of an answer counts as large. Large data is
 // not copied. A batchReader limits and caches the large answers of batches.
 const largeAnswer = 64 << 10
 
-// JSONBytes answers like JSON with data that EncodeData has encoded.
+// JSONBytes answers like JSON, with data that EncodeData has encoded. The data must not be changed
+// afterwards.
 func (r *Request) JSONBytes(status int, data []byte) error {
 	if len(data) >= largeAnswer {
 		return r.jsonParts(status, data)
@@ -44,7 +45,7 @@ func (r *Request) JSONBytes(status int, data []byte) error {
 	return r.Bytes(status, ContentTypeJSON, envelope(data, r.trace))
 }
 
-// jsonParts answers like JSONBytes without a copy of the data, which other answers may share.
+// jsonParts answers like JSONBytes, but does not copy the data. Other answers may share the data.
 func (r *Request) jsonParts(status int, data []byte) error {
 	body := net.Buffers{[]byte(`{"data":`), data, []byte(`,"traceId":"` + string(r.trace) + `"}`)}
 	size := 0
@@ -65,8 +66,8 @@ func envelope(data []byte, trace models.TraceID) []byte {
 	return append(append(append(body, `,"traceId":"`...), trace...), `"}`...)
 }
 
-// Bytes answers with a body of any type. The caller must not change the body afterwards. The answer
-// is not cacheable unless Cache-Control is set already.
+// Bytes answers with a body of any type. The caller must not change the body afterwards. Bytes
+// forbids caching unless the header Cache-Control is set already.
 func (r *Request) Bytes(status int, contentType string, body []byte) error {
 	response := &r.fast.Response
 	if len(response.Header.Peek("Cache-Control")) == 0 {
@@ -89,10 +90,11 @@ func (r *Request) NotModified(etag string) error {
 // SetHeader sets a header of the answer.
 func (r *Request) SetHeader(name, value string) { r.fast.Response.Header.Set(name, value) }
 
-// Location sets the header Location to the path of the segments, each percent-encoded.
+// Location sets the header Location to the path that PathOf returns.
 func (r *Request) Location(segments ...string) { r.SetHeader("Location", PathOf(segments...)) }
 
-// PathOf returns the path of the segments, each percent-encoded.
+// PathOf returns the path of the segments. It percent-encodes each segment, and puts a slash before
+// each.
 func PathOf(segments ...string) string {
 	var b strings.Builder
 	for _, s := range segments {
@@ -102,7 +104,7 @@ func PathOf(segments ...string) string {
 	return b.String()
 }
 
-// RetryAfter sets the header Retry-After, in whole seconds rounded up.
+// RetryAfter sets the header Retry-After to d in whole seconds, rounded up.
 func (r *Request) RetryAfter(d time.Duration) { r.SetHeader("Retry-After", seconds(d)) }
 
 // Replayed marks the answer as a repetition of the answer to an earlier, identical request.
@@ -129,7 +131,8 @@ type (
 	}
 )
 
-// errorBody encodes an error in Shape B or Shape A.
+// errorBody encodes an error answer in Shape B if isB is set, else in Shape A. It leaves out faults
+// beyond MaxFaults.
 func errorBody(e *Error, trace models.TraceID, isB bool, now time.Time) []byte {
 	faults := e.Faults[:min(len(e.Faults), MaxFaults)]
 	var answer any

@@ -17,7 +17,7 @@ type Audience uint8
 // The audiences.
 const (
 	Partner     Audience = iota + 1 // the clients of an organisation
-	CustomerApp                     // the customer app's backend, whose clients belong to no organisation
+	CustomerApp                     // the customer app's backend; it has no organisation
 	Public                          // every client, without a token
 )
 
@@ -36,7 +36,7 @@ type BodyKind uint8
 
 // The kinds of bodies.
 const (
-	NoBody       BodyKind = iota // a body is ignored, but refused if it is too large
+	NoBody       BodyKind = iota // a body is ignored, but refused if it is announced as too large
 	JSONBody                     // one JSON object
 	OptionalJSON                 // one JSON object or no body
 	FormBody                     // application/x-www-form-urlencoded, passed to the handler undecoded
@@ -44,11 +44,11 @@ const (
 
 // BodyBounds bounds the body of a request.
 type BodyBounds struct {
-	Bytes int
+	Bytes int               // the size of the largest body
 	JSON  strictjson.Limits // bounds of a JSON body
 }
 
-// maxBatchBytes is the largest body of any route.
+// maxBatchBytes is the size of the largest body of any route, in bytes.
 const maxBatchBytes = 1 << 20
 
 // BatchBody bounds the body of a batch's submission and validation.
@@ -65,16 +65,16 @@ type Handler func(ctx context.Context, r *Request) error
 type Route struct {
 	Method string // GET includes HEAD
 	Path   string // as in the API description: /billing/sites/{siteId}/customers
-	// Area is the error area of faults in parameters and fields, where the catalogue has such
-	// codes.
+	// Area is the area of the error codes for faults in parameters and fields, such as "batches".
+	// Codes that the catalogue lacks in this area are those of the area "requests".
 	Area     string
 	Audience Audience
 	Scope    models.Scope // the scope that the token must have; "" for any scope
 	Version  Versioning
 	Rate     ratelimit.Class // default ratelimit.Default
 	Query    []string        // the known parameters; unknown and repeated ones are refused
-	// Paged routes also accept a cursor, without other parameters. Every fault of a query with a
-	// cursor is an invalid pagination link.
+	// Paged routes also accept the parameter cursor, but not together with others. Every fault of a
+	// query with a cursor is an invalid pagination link.
 	Paged bool
 	Body  BodyKind
 	// Bounds bounds the body; default ordinaryBody.
@@ -84,22 +84,23 @@ type Route struct {
 	// Page routes answer with HTML, errors included. They ignore the query, because other services
 	// may add parameters to a link.
 	Page bool
-	// OAuth routes answer in the form of RFC 6749, errors included. The handler checks query and
-	// body itself.
+	// OAuth routes answer in the form of RFC 6749, errors included. Their handlers check query and
+	// body themselves.
 	OAuth bool
 	// Idempotent routes accept the header Idempotency-Key.
 	Idempotent bool
-	// SkipAdmission routes need no slot, so that they answer under any load.
+	// SkipAdmission routes need no slot, so they answer under any load.
 	SkipAdmission bool
 	// Timeout bounds the time until the answer; default Config.RequestTimeout.
 	Timeout time.Duration
-	// Act names what the route changes, for the audit log. The change's transaction records it.
+	// Act names what the route changes, for the audit log. The database transaction of the change
+	// records it. "" means that nothing is recorded.
 	Act     models.ActName
 	Handler Handler
 }
 
-// Param is a route's own path parameter. A value that is malformed or fails the check is answered
-// as not found.
+// Param is a route's own path parameter. A value that is malformed or fails Check is answered with
+// NotFound.
 type Param struct {
 	Name     string
 	Check    func(string) error // may be nil
@@ -112,22 +113,23 @@ func (r *Route) hasSite() bool { return hasParam(r.Path, "siteId") }
 // Principal is an authenticated caller.
 type Principal = auth.Principal
 
-// Authenticator authenticates callers; *auth.Authenticator is one.
+// Authenticator authenticates callers. *auth.Authenticator implements it.
 type Authenticator interface {
-	// Authenticate verifies an Authorization header of a request from an address. Its errors are
-	// auth.ErrNoCredentials, auth.ErrInvalidToken, and models.ErrUnavailable if the token cannot be
-	// verified now.
+	// Authenticate verifies an Authorization header that a client sent from an address. Its errors
+	// are auth.ErrNoCredentials, auth.ErrInvalidToken, and models.ErrUnavailable if the token
+	// cannot be verified now.
 	Authenticate(ctx context.Context, authorization string, from netip.Addr) (Principal, error)
 }
 
-// Sites finds the Sites of an organisation; *models.Store does.
+// Sites finds the Sites of an organisation. *models.Store implements it.
 type Sites interface {
 	// Site returns a Site of the organisation, or models.ErrNotFound.
 	Site(ctx context.Context, organisation models.OrganisationID, id models.SiteID) (models.Site, error)
 }
 
-// Limiter limits the rate of requests; *ratelimit.Limiter does.
+// Limiter limits the rate of requests. *ratelimit.Limiter implements it.
 type Limiter interface {
-	// Take counts a request. It fails open, and takes at most 50 ms.
+	// Take counts a request of a client in a class, and decides whether it is allowed. If it cannot
+	// count, it allows the request. It takes at most 50 ms.
 	Take(ctx context.Context, client models.ClientID, class ratelimit.Class) ratelimit.Decision
 }

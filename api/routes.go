@@ -12,13 +12,14 @@ import (
 )
 
 const (
-	// webhookTestTimeout exceeds the time-out of an attempt.
+	// webhookTestTimeout exceeds the time-out of an attempt, so that the answer can report the
+	// attempt.
 	webhookTestTimeout = 20 * time.Second
-	// redeliveryTimeout bounds a redelivery by filter, which runs in several transactions.
+	// redeliveryTimeout bounds a redelivery by filter, which runs in several database transactions.
 	redeliveryTimeout = 25 * time.Second
 )
 
-// The path parameters, besides siteId. A code and a token are secrets that links carry.
+// The path parameters other than siteId. The code and the token are secrets in links.
 var (
 	customerParam     = Param{Name: "customerReference", Check: models.ValidateReference, NotFound: CustomerNotFound}
 	inviteeParam      = Param{Name: "customerReference", Check: models.ValidateReference, NotFound: NoLiveInvitation}
@@ -35,8 +36,7 @@ var (
 	assetParam      = Param{Name: "asset", NotFound: NotFound}
 )
 
-// routes returns the route table. Each row begins with the method, the path, the audience and the
-// handler.
+// routes returns the route table. Each row begins with the method, the path and the audience.
 func routes(cfg Config) []Route {
 	const get, post, put, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete
 	const site = "/billing/sites/{siteId}"
@@ -54,7 +54,7 @@ func routes(cfg Config) []Route {
 		signups         = newSignups(cfg)
 		signupPage      = &signupPage{newHostedPage(cfg), cfg.Keys}
 		paymentPage     = &paymentPage{newHostedPage(cfg), cfg.Notify}
-		held            = MaxWait + cfg.RequestTimeout
+		held            = MaxWait + cfg.RequestTimeout // time-out of routes with Prefer: wait
 		customerFilters = []string{"limit", "state", "invitedFrom", "invitedTo"}
 		batchFilters    = []string{"limit", "state", "submittedFrom", "submittedTo"}
 		intentFilters   = []string{"limit", "orderId", "state", "transactionStatus", "createdFrom", "createdTo"}
@@ -207,7 +207,7 @@ func routes(cfg Config) []Route {
 		return table
 	}
 
-	// The sandbox plays the customer app
+	// The sandbox plays the customer app, and shows the request log
 	sandbox := &sandbox{store: cfg.Store}
 	requests := &loggedRequests{log: cfg.requests, streams: streams, now: cfg.Now}
 	table = append(table,

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Serve answers requests on the listener until Shutdown.
+// Serve answers requests on the listener until Shutdown, and then returns nil.
 func (s *Server) Serve(ln net.Listener) error {
 	stop := context.AfterFunc(s.draining, func() { _ = ln.Close() })
 	defer stop()
@@ -20,8 +20,8 @@ func (s *Server) Serve(ln net.Listener) error {
 	return nil
 }
 
-// Run serves until ctx ends. Open requests then have Config.ShutdownTimeout to finish, whose first
-// part is Config.DrainTime.
+// Run serves until ctx ends. Open requests then have Config.ShutdownTimeout to finish. The first
+// part of that time is Config.DrainTime (see drain).
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
@@ -37,10 +37,10 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	return errors.Join(err, <-served)
 }
 
-// drain accepts no new connection, but serves the open ones for Config.DrainTime, or until all are
-// closed. Each answer tells the client to close its connection. Shutdown then closes only
-// connections without a request in that time: a request that crosses the closing of its connection
-// is lost, and clients do not repeat a POST by themselves.
+// drain accepts no new connection, but serves the open ones for Config.DrainTime or until all are
+// closed. Each answer tells the client to close its connection. Shutdown closes the other
+// connections, on which no request came in that time. A request that arrives just then is lost, and
+// clients do not repeat a POST by themselves.
 func (s *Server) drain(ctx context.Context) {
 	s.beginDraining()
 	ctx, cancel := context.WithTimeout(ctx, s.drainTime)
@@ -48,7 +48,7 @@ func (s *Server) drain(ctx context.Context) {
 	s.connections.open.wait(ctx)
 }
 
-// Listen runs the server on a TCP address.
+// Listen runs the server on a TCP address, such as ":8080", until ctx ends.
 func (s *Server) Listen(ctx context.Context, address string) error {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -57,11 +57,12 @@ func (s *Server) Listen(ctx context.Context, address string) error {
 	return s.Run(ctx, ln)
 }
 
-// cancelGrace is the time for cancelled requests to return.
+// cancelGrace is the time that cancelled requests have to return.
 const cancelGrace = 2 * time.Second
 
-// Shutdown stops accepting requests, ends held requests and streams, and lets other requests
-// finish. If ctx ends first, it cancels them and returns ctx's error.
+// Shutdown accepts no more requests, ends held requests and streams, and lets the other requests
+// finish. If ctx ends first, Shutdown cancels the requests, waits up to cancelGrace for them, and
+// returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.beginDraining()
 	defer s.endRequests()
@@ -76,7 +77,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// active counts the requests in flight, or the open connections.
+// active counts the requests in flight, or the open connections. It is safe for concurrent use.
 type active struct {
 	mu   sync.Mutex
 	n    int
@@ -122,9 +123,10 @@ func (a *active) wait(ctx context.Context) {
 	}
 }
 
-// serverLogger logs fasthttp's messages about connections.
+// serverLogger logs fasthttp's messages about connections at level debug.
 type serverLogger struct{ log *slog.Logger }
 
+// Printf implements fasthttp.Logger.
 func (l serverLogger) Printf(format string, args ...any) {
 	l.log.Debug("connection", "message", fmt.Sprintf(format, args...))
 }

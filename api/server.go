@@ -27,11 +27,13 @@ import (
 )
 
 const (
+	// maxHeaderBytes is the maximum size of a request's first line and headers together.
 	maxHeaderBytes = 16 << 10
-	writeTimeout   = 30 * time.Second
+	// writeTimeout bounds the writing of an answer. A stream renews it with every write.
+	writeTimeout = 30 * time.Second
 )
 
-// Server answers HTTP requests.
+// Server answers HTTP requests. New creates it. Run, Listen or Serve starts it.
 type Server struct {
 	now           func() time.Time
 	log           *slog.Logger
@@ -64,12 +66,14 @@ type Server struct {
 	active          active
 }
 
-// New returns a server with the service's routes.
+// New returns a server with the service's routes. It registers the server's metrics with
+// Config.Metrics.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	return newServer(cfg, routes(cfg))
 }
 
+// newServer returns a server with the routes of a table.
 func newServer(cfg Config, table []Route) *Server {
 	s := &Server{
 		now:             cfg.Now,
@@ -103,11 +107,11 @@ func newServer(cfg Config, table []Route) *Server {
 		Logger:                       serverLogger{s.log},
 		SecureErrorLogMessage:        true,
 		NoDefaultServerHeader:        true,
-		StreamRequestBody:            true, // bodies are read after authentication, up to the route's limit
+		StreamRequestBody:            true, // bodies are read only after authentication
 		DisablePreParseMultipartForm: true,
 		MaxRequestBodySize:           maxBatchBytes,
 		ReadBufferSize:               maxHeaderBytes,
-		ReduceMemoryUsage:            true,                       // a connection that has sent nothing has no buffers
+		ReduceMemoryUsage:            true,                       // no buffers before the first byte
 		Concurrency:                  2 * s.connections.capacity, // the table's bound comes first
 		ReadTimeout:                  cfg.ReadTimeout,
 		WriteTimeout:                 writeTimeout,
@@ -161,9 +165,10 @@ func (s *Server) newRouter(mounts []Mount) fasthttp.RequestHandler {
 // fiberPath replaces {name} by :name.
 func fiberPath(path string) string { return strings.NewReplacer("{", ":", "}", "").Replace(path) }
 
+// hasParam reports whether a route's path has the parameter {name}.
 func hasParam(path, name string) bool { return strings.Contains(path, "{"+name+"}") }
 
-// exchange is a request with its context, as a Fiber handler finds it.
+// exchange is a request with its context. serve passes it to the Fiber handlers.
 type exchange struct {
 	ctx     context.Context
 	request *Request
@@ -171,13 +176,14 @@ type exchange struct {
 
 type exchangeKey struct{}
 
+// exchangeOf returns the exchange of a Fiber context, and records that context in the request.
 func exchangeOf(c *fiber.Ctx) exchange {
 	x, _ := c.Context().UserValue(exchangeKey{}).(exchange)
 	x.request.fiber = c
 	return x
 }
 
-// serve handles every request that fasthttp could read.
+// serve handles every request that fasthttp could read, from its route to its log line.
 func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	s.active.begin()
 	defer s.active.end()
@@ -207,7 +213,7 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 		return
 	}
 	if !slices.Contains(s.methods, method) {
-		fast.Request.Header.SetMethod(fiber.MethodTrace) // no route takes it, so the answer is 404 or 405
+		fast.Request.Header.SetMethod(fiber.MethodTrace) // no route takes it: 404 or 405
 	}
 	if target := fast.Request.Header.RequestURI(); bytes.HasPrefix(target, []byte("//")) {
 		path, _, _ := bytes.Cut(target, []byte("?"))
@@ -219,8 +225,8 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 	s.router(fast)
 }
 
-// clientAddress returns the address of a request's client: the peer, or behind trusted proxies what
-// they report.
+// clientAddress returns the address of a request's client. Behind trusted proxies this is the
+// address that they report, otherwise the peer's.
 func (r *Request) clientAddress() netip.Addr {
 	address := peer.FromNet(r.fast.RemoteAddr())
 	if len(r.server.proxies) == 0 {
@@ -232,7 +238,7 @@ func (r *Request) clientAddress() netip.Addr {
 // strictTransport makes browsers use only HTTPS for a year.
 const strictTransport = "max-age=31536000"
 
-// prepare sets the headers of every answer to a path.
+// prepare sets the headers that every answer has.
 func (s *Server) prepare(r *Request) {
 	r.SetHeader("X-Content-Type-Options", "nosniff")
 	if strings.HasPrefix(s.publicBaseURL, "https://") {
@@ -248,7 +254,8 @@ var (
 	errProtocol   = errors.New("api: another protocol than HTTP/1")
 )
 
-// checkHead refuses a head that fasthttp accepts and a proxy may read in another way.
+// checkHead refuses the head of a request if fasthttp accepts it but a proxy may read it
+// differently.
 func checkHead(h *fasthttp.RequestHeader) error {
 	switch {
 	case !isHTTP1(string(h.Protocol())):
@@ -259,15 +266,15 @@ func checkHead(h *fasthttp.RequestHeader) error {
 	return nil
 }
 
-// isHTTP1 reports whether a protocol is HTTP/1. A minor version above 1 is compatible with it (RFC
-// 9110 §2.5).
+// isHTTP1 reports whether a protocol is HTTP/1.x. Higher minor versions are compatible with
+// HTTP/1.1 (RFC 9110 §2.5).
 func isHTTP1(protocol string) bool {
 	minor, ok := strings.CutPrefix(protocol, "HTTP/1.")
 	return ok && len(minor) == 1 && minor[0] >= '0' && minor[0] <= '9'
 }
 
-// hasPlainHeaderNames reports whether no header's name contains white space. A proxy may read such
-// a name as another one.
+// hasPlainHeaderNames reports whether no header's name contains white space. A proxy may read a
+// name with white space as another name.
 func hasPlainHeaderNames(h *fasthttp.RequestHeader) bool {
 	for name := range h.All() {
 		if bytes.ContainsAny(name, " \t") {
@@ -277,7 +284,7 @@ func hasPlainHeaderNames(h *fasthttp.RequestHeader) bool {
 	return true
 }
 
-// enter runs a route's checks and handler.
+// enter returns the Fiber handler of a route. It runs the route's checks and handler.
 func (s *Server) enter(route *Route) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		x := exchangeOf(c)
@@ -293,7 +300,7 @@ func (s *Server) enter(route *Route) fiber.Handler {
 	}
 }
 
-// enterMount reads the body and runs a mount's handler.
+// enterMount returns the Fiber handler of a mount. It reads the body and runs the mount's handler.
 func (s *Server) enterMount(m Mount) fiber.Handler {
 	route := &Route{Path: m.Path, Page: m.Page}
 	return func(c *fiber.Ctx) error {
@@ -362,7 +369,8 @@ func (s *Server) markUnreadBody(r *Request) {
 	}
 }
 
-// record writes the access log line and the metrics, and ends the span.
+// record writes the metrics, the request log and the access log line of a request, and ends its
+// span.
 func (s *Server) record(
 	ctx context.Context, span tracing.RequestSpan, r *Request, method string, took time.Duration,
 ) {
@@ -382,8 +390,8 @@ func (s *Server) record(
 	})
 }
 
-// traceparent returns the header by which a caller continues its trace, "" unless there is exactly
-// one.
+// traceparent returns the header traceparent, by which a caller continues its trace. It returns ""
+// unless there is exactly one.
 func traceparent(h *fasthttp.RequestHeader) string {
 	if len(h.Peek("traceparent")) == 0 || len(h.PeekAll("traceparent")) != 1 {
 		return ""

@@ -8,16 +8,17 @@ import (
 	"partnerbilling/models"
 )
 
-// siteCacheSize bounds the cached Sites. A Site never changes its organisation, so an entry never
-// expires. A missing Site is not cached.
+// siteCacheSize is the maximum number of cached Sites. An entry never expires, because a Site never
+// changes its organisation. A missing Site is not cached.
 const siteCacheSize = 10_000
 
+// siteKey identifies a cached Site of an organisation.
 type siteKey struct {
 	organisation models.OrganisationID
 	site         models.SiteID
 }
 
-// siteCache finds Sites without a query for each request.
+// siteCache finds Sites without a query for each request. It is safe for concurrent use.
 type siteCache struct {
 	sites Sites
 	known *lru.Cache[siteKey, models.Site]
@@ -31,7 +32,8 @@ func newSiteCache(sites Sites) *siteCache {
 	return &siteCache{sites, known}
 }
 
-// find returns the organisation's Site that a raw path segment names, or models.ErrNotFound.
+// find returns the organisation's Site that a raw path segment names by its id. It returns
+// models.ErrNotFound if the segment is malformed or the organisation has no such Site.
 func (c *siteCache) find(ctx context.Context, organisation models.OrganisationID, segment string) (models.Site, error) {
 	var id models.SiteID
 	text, err := decodePath(segment)

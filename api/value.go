@@ -10,7 +10,7 @@ import (
 	"partnerbilling/models"
 )
 
-// isOneOf returns a check that a text is one of the values.
+// isOneOf returns a check that accepts exactly the given values.
 func isOneOf[T ~string](values []T) func(text string) error {
 	return func(text string) error {
 		if slices.Contains(values, T(text)) {
@@ -24,7 +24,7 @@ func isOneOf[T ~string](values []T) func(text string) error {
 	}
 }
 
-// isID returns a check that decodes an identifier into id.
+// isID returns a check that accepts the text of an identifier, and decodes it into id.
 func isID(id encoding.TextUnmarshaler) func(text string) error {
 	return func(text string) error {
 		if id.UnmarshalText([]byte(text)) != nil {
@@ -34,7 +34,8 @@ func isID(id encoding.TextUnmarshaler) func(text string) error {
 	}
 }
 
-// optionalMillis decodes a point in time, nil if it is absent.
+// optionalMillis decodes a point in time in ms of Unix time, nil if the field is absent. The time
+// must not be negative.
 func optionalMillis(body strictjson.Fields, name string) *models.Millis {
 	n, ok := body.OptionalInt(name, strictjson.AtLeast(0))
 	if !ok {
@@ -44,13 +45,13 @@ func optionalMillis(body strictjson.Fields, name string) *models.Millis {
 	return &at
 }
 
-// unmarshaler is a pointer to a T that decodes text.
+// unmarshaler is the pointer type of T, which decodes a T from text.
 type unmarshaler[T any] interface {
 	*T
 	encoding.TextUnmarshaler
 }
 
-// parses checks that a path parameter is the text of an ID.
+// parses is the check of a path parameter that must be the text of an ID.
 func parses[ID any, P unmarshaler[ID]](text string) error {
 	return P(new(ID)).UnmarshalText([]byte(text))
 }
