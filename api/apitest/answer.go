@@ -11,20 +11,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Answer is the server's answer to a request.
+// Answer is the server's answer to a request of a Client. Its methods fail the test unless the
+// answer is as expected. Those that return the Answer can be chained.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   []byte
-	Close  bool // the server closes the connection
+	Close  bool // the server closes the connection after this answer
 
 	t testing.TB
 }
 
-// Fault is one entry of an error answer, in Shape A or in Shape B (api/docs/guides/errors.md).
+// Fault is one entry of an error answer. Paths under /checkout answer with messages alone (Shape
+// B), all others also with codes (Shape A); see api/docs/guides/errors.md.
 type Fault struct {
-	Code, Target string // only in Shape A; the code without its common prefix
-	Message      string
+	Code, Target string // "" in Shape B; the code lacks docs.CodePrefix
+	Message      string // for people
 }
 
 // Expect fails the test unless the answer has the status.
@@ -36,7 +38,8 @@ func (a *Answer) Expect(status int) *Answer {
 	return a
 }
 
-// Data decodes the data of a success into v. Unknown fields fail the test.
+// Data decodes the field data of a successful answer into v. The test fails for a field that v
+// lacks.
 func (a *Answer) Data(v any) *Answer {
 	a.t.Helper()
 	var envelope struct {
@@ -53,7 +56,7 @@ func (a *Answer) Data(v any) *Answer {
 	return a
 }
 
-// TraceID returns the traceId of the answer.
+// TraceID returns the traceId of the answer, "" if it has none.
 func (a *Answer) TraceID() string {
 	a.t.Helper()
 	var envelope struct {
@@ -82,8 +85,8 @@ func (a *Answer) Faults() []Fault {
 	return faults
 }
 
-// Refused fails the test unless the answer has the status and exactly these faults of Shape A. Each
-// fault is written as "code" or "code target".
+// Refused fails the test unless the answer has the status and exactly these faults of Shape A, in
+// this order. Each fault is written as "code" or "code target".
 func (a *Answer) Refused(status int, faults ...string) *Answer {
 	a.t.Helper()
 	a.Expect(status)

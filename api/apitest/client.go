@@ -17,10 +17,12 @@ import (
 	"partnerbilling/api"
 )
 
-// clientTimeout exceeds the longest hold of a request, and ends the wait for a lost answer.
+// clientTimeout bounds a request whose answer is lost, and the wait of AwaitNoListener. It exceeds
+// the longest time for which the server holds an answer.
 const clientTimeout = 90 * time.Second
 
-// AwaitNoListener waits until the address accepts no connection, as that of a stopping server.
+// AwaitNoListener waits until the server at baseURL ("http://host:port") accepts no more
+// connections, as when it stops. It fails the test if that takes longer than clientTimeout.
 func AwaitNoListener(t testing.TB, baseURL string) {
 	t.Helper()
 	for limit := time.Now().Add(clientTimeout); time.Now().Before(limit); {
@@ -34,6 +36,7 @@ func AwaitNoListener(t testing.TB, baseURL string) {
 }
 
 // Client sends requests to a server and fails the test when an answer violates the API description.
+// It follows no redirects.
 type Client struct {
 	BaseURL string // without a trailing slash
 
@@ -54,7 +57,7 @@ func New(t testing.TB, server *api.Server) *Client {
 	return NewWith(t, server, description)
 }
 
-// NewWith is like New with another description.
+// NewWith is like New, but checks answers against another description.
 func NewWith(t testing.TB, server *api.Server, description *Description) *Client {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -80,7 +83,7 @@ func NewWith(t testing.TB, server *api.Server, description *Description) *Client
 	return c
 }
 
-// Connect returns a client for a running server.
+// Connect returns a client for a server that already runs at baseURL ("http://host:port").
 func Connect(t testing.TB, baseURL string, description *Description) *Client {
 	return &Client{
 		BaseURL: baseURL, t: t, description: description, header: http.Header{},
@@ -91,7 +94,7 @@ func Connect(t testing.TB, baseURL string, description *Description) *Client {
 	}
 }
 
-// With returns a client that also sends the header.
+// With returns a copy of the client that also sends the header.
 func (c *Client) With(name, value string) *Client {
 	d := *c
 	d.header = c.header.Clone()
@@ -99,10 +102,10 @@ func (c *Client) With(name, value string) *Client {
 	return &d
 }
 
-// WithToken returns a client that sends the access token.
+// WithToken returns a copy of the client that sends the access token.
 func (c *Client) WithToken(token string) *Client { return c.With("Authorization", "Bearer "+token) }
 
-// For returns a client that reports to another test, such as a subtest.
+// For returns a copy of the client that reports to another test, such as a subtest.
 func (c *Client) For(t testing.TB) *Client {
 	d := *c
 	d.t = t
@@ -115,14 +118,15 @@ func (c *Client) Get(path string) *Answer {
 	return c.Send(http.MethodGet, path, nil)
 }
 
-// Post sends a POST. A string or bytes are sent unchanged, any other body as JSON; nil sends no
-// body.
+// Post sends a POST. A string, bytes or an io.Reader is sent unchanged as the body. Any other body
+// is sent as JSON. nil sends no body.
 func (c *Client) Post(path string, body any) *Answer {
 	c.t.Helper()
 	return c.Send(http.MethodPost, path, body)
 }
 
-// Send sends a request; see Post for the body. The Content-Type defaults to application/json.
+// Send sends a request; see Get for the path and Post for the body. The Content-Type of a body
+// defaults to application/json.
 func (c *Client) Send(method, path string, body any) *Answer {
 	c.t.Helper()
 	answer, err := c.Try(context.Background(), method, path, body)
@@ -160,6 +164,7 @@ func (c *Client) Try(ctx context.Context, method, path string, body any) (*Answe
 	return answer, c.description.Check(method, rawPath, answer)
 }
 
+// encode returns the body as Post sends it, nil for no body.
 func encode(body any) (io.Reader, error) {
 	switch body := body.(type) {
 	case nil:
@@ -175,6 +180,7 @@ func encode(body any) (io.Reader, error) {
 	return bytes.NewReader(encoded), err
 }
 
+// answer reads a whole response.
 func (c *Client) answer(response *http.Response) (*Answer, error) {
 	body, err := io.ReadAll(response.Body)
 	if err := errors.Join(err, response.Body.Close()); err != nil {
@@ -183,14 +189,15 @@ func (c *Client) answer(response *http.Response) (*Answer, error) {
 	return &Answer{Status: response.StatusCode, Header: response.Header, Body: body, Close: response.Close, t: c.t}, nil
 }
 
-// Raw sends bytes over a new connection and reads n answers, or fewer if the server closes the
-// connection. It checks each one as the answer to method and path.
+// Raw sends text unchanged over a new connection and reads n answers, or fewer if the server closes
+// the connection. It checks each of them as the answer to method and path.
 func (c *Client) Raw(text, method, path string, n int) []*Answer {
 	c.t.Helper()
 	return c.raw(text, n, func(a *Answer) error { return c.description.Check(method, path, a) })
 }
 
-// RawUnchecked is like Raw for requests outside the description: malformed or pipelined ones.
+// RawUnchecked is like Raw for requests that the description does not cover: malformed or pipelined
+// ones. It checks only security headers and the bodies of errors.
 func (c *Client) RawUnchecked(text string, n int) []*Answer {
 	c.t.Helper()
 	return c.raw(text, n, func(a *Answer) error {
@@ -204,7 +211,7 @@ func (c *Client) RawUnchecked(text string, n int) []*Answer {
 	})
 }
 
-// rawTarget returns the request target in the bytes, "" if there is none.
+// rawTarget returns the request target in the first line of text, "" if there is none.
 func rawTarget(text string) string {
 	line, _, _ := strings.Cut(text, "\r\n")
 	_, target, _ := strings.Cut(line, " ")
@@ -212,9 +219,11 @@ func rawTarget(text string) string {
 	return target
 }
 
-// rawTimeout bounds an exchange of bytes.
+// rawTimeout bounds how long raw connects, and then how long it sends and reads.
 const rawTimeout = 10 * time.Second
 
+// raw sends text over a new connection and reads up to n answers. The test fails unless check
+// accepts each of them.
 func (c *Client) raw(text string, n int, check func(*Answer) error) []*Answer {
 	c.t.Helper()
 	connection, err := net.DialTimeout("tcp", strings.TrimPrefix(c.BaseURL, "http://"), rawTimeout)

@@ -21,7 +21,7 @@ import (
 )
 
 func init() {
-	// kin-openapi has no decoders for these types of text.
+	// kin-openapi has no decoders for these media types.
 	for _, text := range []string{"text/html", "text/css", "text/javascript"} {
 		openapi3filter.RegisterBodyDecoder(text, openapi3filter.RegisteredBodyDecoder("text/plain"))
 	}
@@ -49,7 +49,7 @@ func ParseDescription(document []byte) (*Description, error) {
 	return &Description{doc}, nil
 }
 
-// served parses the description once.
+// served parses the published description once for all tests.
 var served = sync.OnceValues(func() (*Description, error) {
 	document, err := api.OpenAPI()
 	if err != nil {
@@ -61,11 +61,11 @@ var served = sync.OnceValues(func() (*Description, error) {
 // Served returns the description that the service publishes.
 func Served() (*Description, error) { return served() }
 
-// Document returns the document as parsed by kin-openapi.
+// Document returns the description as kin-openapi has parsed it.
 func (d *Description) Document() *openapi3.T { return d.doc }
 
-// closeSchemas sets additionalProperties to false in each schema of type object that lists
-// properties and does not set it. An undocumented field of an answer then fails the test.
+// closeSchemas makes each object schema that lists its properties refuse all others, unless the
+// schema sets additionalProperties itself. An undocumented field of an answer then fails the test.
 func closeSchemas(document []byte) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.UseNumber()
@@ -77,6 +77,7 @@ func closeSchemas(document []byte) ([]byte, error) {
 	return json.Marshal(tree)
 }
 
+// closeTree closes the object schemas in one part of the document, at any depth.
 func closeTree(node any) {
 	switch node := node.(type) {
 	case map[string]any:
@@ -95,8 +96,8 @@ func closeTree(node any) {
 	}
 }
 
-// Operation returns the path template and the operation that match a request, or "" and nil. It
-// treats HEAD as GET.
+// Operation returns the path template and the operation that match a request, or "" and nil.
+// escapedPath is percent-encoded and has no query. HEAD counts as GET.
 func (d *Description) Operation(method, escapedPath string) (path string, operation *openapi3.Operation) {
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -115,6 +116,8 @@ func (d *Description) Operation(method, escapedPath string) (path string, operat
 	return path, operation
 }
 
+// matches reports whether a path fits a template, segment by segment. A parameter of the template
+// fits every segment that is not empty.
 func matches(template, segments []string) bool {
 	return slices.EqualFunc(template, segments, func(t, s string) bool {
 		return t == s || strings.HasPrefix(t, "{") && s != ""
@@ -122,6 +125,7 @@ func matches(template, segments []string) bool {
 }
 
 // Check returns an error if the answer to a method and a path does not conform to the description.
+// An undocumented path or method must be answered with 404 or 405.
 func (d *Description) Check(method, escapedPath string, answer *Answer) error {
 	path, operation := d.Operation(method, escapedPath)
 	if err := checkProtection(escapedPath, answer); err != nil {
@@ -147,15 +151,16 @@ func (d *Description) Check(method, escapedPath string, answer *Answer) error {
 	return nil
 }
 
-// mayBePage reports whether an undocumented path may answer with a page: only with 404, outside the
-// API.
+// mayBePage reports whether the answer at an undocumented path may be an HTML page. Only a 404
+// outside the API may.
 func mayBePage(path string, status int) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	apiAreas := []string{"billing", "checkout", "webhooks", "oauth2", "customer-app", "sandbox", "traces"}
 	return status == http.StatusNotFound && !slices.Contains(apiAreas, first)
 }
 
-// checkProtection checks the security headers of an answer.
+// checkProtection checks the security headers of an answer: X-Content-Type-Options, Cache-Control
+// and those of pages.
 func checkProtection(path string, answer *Answer) error {
 	if got := answer.Header.Get("X-Content-Type-Options"); got != "nosniff" {
 		return fmt.Errorf("X-Content-Type-Options %q, not nosniff", got)
@@ -237,8 +242,8 @@ func hasNull(v strictjson.Value) bool {
 	return v.Kind() == strictjson.Null
 }
 
-// checkError checks an error answer against the schema Errors, or CheckoutErrors if its path is
-// below /checkout.
+// checkError checks an error answer against the schema CheckoutErrors if the path is at or below
+// /checkout, otherwise against Errors.
 func (d *Description) checkError(path string, answer *Answer) error {
 	if got := answer.Header.Get("Content-Type"); got != api.ContentTypeJSON {
 		return fmt.Errorf("error has content type %q, want %q", got, api.ContentTypeJSON)

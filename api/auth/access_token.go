@@ -26,7 +26,7 @@ const accessTokenType = "at+jwt"
 // Claims of access tokens beyond RFC 7519.
 const (
 	claimClientID     = "client_id"
-	claimOrganisation = "org" // absent for the customer app's clients
+	claimOrganisation = "org" // absent for clients of the customer app
 	claimScope        = "scope"
 	claimCredential   = "cred" // fingerprint of the secret or key that obtained the token
 )
@@ -34,16 +34,17 @@ const (
 // accessToken holds the claims of a verified access token.
 type accessToken struct {
 	client       models.ClientID
-	organisation models.OrganisationID
+	organisation models.OrganisationID // zero: a client of the customer app, or a token of an outside issuer
 	scopes       []models.Scope
 	credential   string // fingerprint; "" in tokens of an outside issuer
 	issued       time.Time
-	notBefore    time.Time // the claim nbf, less the leeway
+	notBefore    time.Time // the claim nbf less the leeway; zero without the claim
 	expires      time.Time
 }
 
-// mint signs an access token with the current key. The token names the client's credential:
-// verification refuses it once the credential is removed.
+// mint returns an access token for the client, signed with the current key. credential is the
+// fingerprint of the secret or key that the client has authenticated with. Once the client loses
+// that credential, the token is refused.
 func (i *Issuer) mint(
 	ctx context.Context, client models.Client, credential string, scopes []models.Scope,
 ) (string, error) {
@@ -78,6 +79,7 @@ func (i *Issuer) mint(
 	return string(raw), nil
 }
 
+// randomID returns 128 random bits as text.
 func randomID() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails

@@ -17,14 +17,16 @@ import (
 	"partnerbilling/models"
 )
 
-// maxAssertionLifetime is the maximum time from now until a client assertion's exp.
+// maxAssertionLifetime is the maximum time from now until a client assertion's exp. A client
+// assertion is a JWT with which a client authenticates instead of a secret (private_key_jwt).
 const maxAssertionLifetime = 5 * time.Minute
 
-// maxAssertionID is the maximum length of a jti, in bytes.
+// maxAssertionID is the maximum length of an assertion's jti, in bytes.
 const maxAssertionID = 256
 
-// CheckClientJWKS returns an error unless raw is a valid key set for private_key_jwt: 1 to 16
-// public keys, each Ed25519, P-256 or RSA with at least 2048 bits.
+// CheckClientJWKS returns an error unless raw is a JSON Web Key Set that a client may use for
+// private_key_jwt. The set has 1 to 16 public keys, each Ed25519, P-256 or RSA of 2048 to 8192
+// bits.
 func CheckClientJWKS(raw json.RawMessage) error {
 	set, err := publicKeys(raw)
 	if err != nil {
@@ -36,8 +38,8 @@ func CheckClientJWKS(raw json.RawMessage) error {
 	return nil
 }
 
-// checkAssertion verifies a client assertion (RFC 7523 §3) and returns its client. An assertion can
-// be used once.
+// checkAssertion verifies a client assertion (RFC 7523 §3) that was sent from the address, and
+// returns its client. An assertion can be used once.
 func (i *Issuer) checkAssertion(ctx context.Context, attempt credentials, address netip.Addr) (authenticated, error) {
 	assertion, err := parseSigned(attempt.assertion)
 	if err != nil {
@@ -66,8 +68,9 @@ func (i *Issuer) checkAssertion(ctx context.Context, attempt credentials, addres
 	return authenticated{known, fingerprint}, err
 }
 
-// checkAssertionClaims checks the algorithm, the type, the parties, the jti, the audience and that
-// exp is near. verifyAssertion checks the rest.
+// checkAssertionClaims checks everything but the signature, nbf and iat: the algorithm, the type,
+// the client, the jti, the audience, and that exp is near. verifyAssertion checks the rest, and
+// that exp is not over. clientID is "" if the request names no client.
 func (i *Issuer) checkAssertionClaims(assertion *signed, clientID string) error {
 	subject, id := assertion.text(jwt.SubjectKey), assertion.text(jwt.JwtIDKey)
 	expires, ok := assertion.claims.Expiration()
@@ -93,8 +96,8 @@ func (i *Issuer) checkAssertionClaims(assertion *signed, clientID string) error 
 }
 
 // verifyAssertion verifies the signature, exp, nbf and iat. It uses the client's key that the
-// assertion's key id names or, without key id, any key that suits the algorithm. It returns the
-// fingerprint of that key.
+// assertion's key id names. Without a key id it tries every key that suits the algorithm. It
+// returns the fingerprint of the key that made the signature.
 func (i *Issuer) verifyAssertion(assertion *signed, jwks json.RawMessage) (string, error) {
 	if len(jwks) == 0 {
 		return "", errors.New("unknown client, or client without keys")
@@ -119,7 +122,7 @@ func (i *Issuer) verifyAssertion(assertion *signed, jwks json.RawMessage) (strin
 }
 
 // KeyFingerprints returns the fingerprints of a client's public keys: the first 16 hex digits of
-// their thumbprints (RFC 7638). It returns nil for an empty jwks.
+// their thumbprints (RFC 7638). It returns nil if jwks is empty.
 func KeyFingerprints(jwks json.RawMessage) ([]string, error) {
 	if len(jwks) == 0 {
 		return nil, nil

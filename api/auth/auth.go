@@ -16,9 +16,9 @@ import (
 // Principal is the client on whose behalf a request acts.
 type Principal struct {
 	ClientID       models.ClientID
-	OrganisationID models.OrganisationID // zero: the customer app's backend
+	OrganisationID models.OrganisationID // zero: a client of the customer app
 	Scopes         []models.Scope        // the token's scopes that are still granted to the client
-	Expires        time.Time             // of the token
+	Expires        time.Time             // when the token expires
 }
 
 // Has reports whether the principal has a scope.
@@ -28,8 +28,8 @@ var (
 	// ErrNoCredentials reports a request without a bearer token.
 	ErrNoCredentials = errors.New("auth: no credentials")
 	// ErrInvalidToken reports a bearer token that is malformed, expired, forged, for another
-	// audience, or of a client that may not use it. An error that wraps it has a reason for the
-	// logs, which clients do not see.
+	// audience, or of a client that may not use it. Errors that wrap it add a reason for the logs,
+	// which clients must not see.
 	ErrInvalidToken = errors.New("auth: invalid token")
 )
 
@@ -53,7 +53,7 @@ func bearerToken(authorization string) (string, error) {
 	return token, nil
 }
 
-// invalid returns an ErrInvalidToken with a reason for the logs.
+// invalid returns an error that wraps ErrInvalidToken and adds a reason for the logs.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalidToken, fmt.Errorf(format, args...))
 }

@@ -20,7 +20,7 @@ const (
 	tokenCacheSize = 10_000
 )
 
-// Authenticator verifies Authorization headers. It is safe for concurrent use.
+// Authenticator verifies the bearer tokens of requests. It is safe for concurrent use.
 type Authenticator struct {
 	issuer, audience string
 	outside          bool // tokens of an outside issuer, which have no organisation
@@ -38,7 +38,7 @@ type verifiedToken struct {
 // OutsideIssuer is an outside authorisation server that a deployment trusts instead of its own.
 type OutsideIssuer struct {
 	URL      string // the exact iss claim
-	JWKSURL  string
+	JWKSURL  string // where the issuer publishes its public keys
 	Audience string // the required audience
 }
 
@@ -71,9 +71,9 @@ func newAuthenticator(
 	}
 }
 
-// Authenticate verifies the Authorization header's bearer token. It checks that the token's client
-// is enabled and may call from the address. The client must also still have the credential that
-// obtained the token, unless an outside issuer issued it.
+// Authenticate verifies the bearer token of an Authorization header, and returns its client. It
+// checks that the client is enabled and may call from the address. The client must also still have
+// the credential that obtained the token, unless an outside issuer issued it.
 //
 // Authenticate returns ErrNoCredentials or ErrInvalidToken. It returns models.ErrUnavailable if
 // Postgres does not answer and no recent copy of the client is cached, or if an outside issuer's
@@ -132,6 +132,7 @@ func (a *Authenticator) check(ctx context.Context, raw string) (accessToken, err
 	return token, nil
 }
 
+// verify verifies a token without the cache: its type, algorithm, issuer, signature and claims.
 func (a *Authenticator) verify(ctx context.Context, raw string) (accessToken, error) {
 	s, err := parseSigned(raw)
 	if err != nil {
@@ -166,7 +167,8 @@ func (a *Authenticator) acceptsType(typ string) bool {
 	return typ == accessTokenType || a.outside && (typ == "jwt" || typ == "")
 }
 
-// read returns the required claims of a verified token.
+// read returns the claims of a token whose signature is verified. It refuses a malformed client or
+// organisation.
 func (a *Authenticator) read(s *signed) (accessToken, error) {
 	token := accessToken{scopes: splitScopes(s.text(claimScope)), credential: s.text(claimCredential)}
 	token.expires, _ = s.claims.Expiration()
@@ -189,8 +191,8 @@ func (a *Authenticator) read(s *signed) (accessToken, error) {
 	return token, nil
 }
 
-// readOutside reads the client and the scopes of an outside issuer's token. Some issuers put the
-// scopes into scp.
+// readOutside reads the client and the scopes of an outside issuer's token. Some issuers list the
+// scopes in the claim scp instead of scope.
 func (a *Authenticator) readOutside(s *signed, token *accessToken) error {
 	var list []any
 	if s.claims.Get("scp", &list) == nil && len(token.scopes) == 0 {

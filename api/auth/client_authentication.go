@@ -19,15 +19,15 @@ import (
 // assertionType is the client_assertion_type of private_key_jwt (RFC 7523 §2.2).
 const assertionType = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
-// credentials are the unverified credentials of a client.
+// credentials are the unverified credentials of a client at the token endpoint.
 type credentials struct {
 	clientID  string
 	secret    string
 	assertion string // instead of the secret
 }
 
-// readCredentials reads a client's credentials. More than one method is invalid_request (RFC 6749
-// §2.3), and no method is invalid_client.
+// readCredentials reads a client's credentials from the Authorization header or the form. It
+// returns invalid_request for more than one method (RFC 6749 §2.3), and invalid_client for none.
 func readCredentials(authorization string, form url.Values) (credentials, error) {
 	methods := 0
 	for _, used := range []bool{
@@ -57,8 +57,8 @@ func readCredentials(authorization string, form url.Values) (credentials, error)
 }
 
 // basicCredentials reads client_secret_basic, whose parts are form-encoded before they are joined
-// (RFC 6749 §2.3.1). The service's ids and secrets contain no characters that need encoding, so
-// clients that omit it work too.
+// (RFC 6749 §2.3.1). Clients that do not encode them work too, because the service's ids and
+// secrets contain no characters that need it. clientID is that of the form, "" for none.
 func basicCredentials(authorization, clientID string) (credentials, error) {
 	scheme, encoded, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Basic") {
@@ -81,6 +81,7 @@ func basicCredentials(authorization, clientID string) (credentials, error) {
 	return credentials{clientID: id, secret: secret}, nil
 }
 
+// assertionCredentials reads private_key_jwt from the form.
 func assertionCredentials(form url.Values) (credentials, error) {
 	if form.Get("client_assertion_type") != assertionType {
 		return credentials{}, invalidRequest("client_assertion_type must be " + assertionType)
@@ -105,9 +106,9 @@ func (c credentials) claimedID() string {
 }
 
 // authenticate verifies credentials and returns their client. It counts failures per client and
-// address, and answers further failures with 429 after too many. Valid credentials always succeed,
-// so that failures in a client's name cannot lock it out. Guessing a secret of 256 random bits is
-// infeasible even so.
+// address. After too many, it answers further failures with 429. Valid credentials always succeed,
+// so that failures in a client's name cannot lock it out. Guessing a secret of 256 random bits
+// remains infeasible.
 func (i *Issuer) authenticate(ctx context.Context, attempt credentials, address netip.Addr) (authenticated, error) {
 	var client authenticated
 	var err error
@@ -130,7 +131,7 @@ func (i *Issuer) authenticate(ctx context.Context, attempt credentials, address 
 	return client, nil
 }
 
-// authenticated is an authenticated client, with the credential that proved it.
+// authenticated is an authenticated client, with the fingerprint of the secret or key that it used.
 type authenticated struct {
 	models.ClientCredentials
 	fingerprint string
@@ -171,6 +172,7 @@ func checkMayAct(client *models.Client, address netip.Addr) error {
 	return nil
 }
 
+// checkSecret verifies a client's secret, sent from the address, and returns the client.
 func (i *Issuer) checkSecret(ctx context.Context, attempt credentials, address netip.Addr) (authenticated, error) {
 	known, err := i.lookUp(ctx, attempt.clientID)
 	if err != nil {
@@ -185,8 +187,8 @@ func (i *Issuer) checkSecret(ctx context.Context, attempt credentials, address n
 	return authenticated{known, models.FingerprintOf(attempt.secret)}, nil
 }
 
-// mismatch returns the reason why a secret was refused, for the log. Callers get one answer for
-// both reasons.
+// mismatch returns the reason why a secret was refused, for the log. The client gets the same
+// answer for both reasons.
 func mismatch(known *models.Client) error {
 	if known.ID.IsZero() {
 		return errors.New("unknown client")

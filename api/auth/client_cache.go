@@ -11,15 +11,15 @@ import (
 	"partnerbilling/models/coalesce"
 )
 
-// RevocationDelay is the time within which every process refuses the tokens of a disabled client or
-// of a removed credential, and applies a client's new scopes and addresses. The contract with
-// partners allows a minute.
+// RevocationDelay is the longest time until a change of a client takes effect in every process: its
+// disabling, a removed credential, new scopes or addresses. The contract with partners allows a
+// minute.
 const RevocationDelay = 30 * time.Second
 
-// The lifetimes of cached clients.
+// The bounds of the cache of clients.
 const (
-	clientFreshFor    = 15 * time.Second // after that, a client is read again
-	clientUsableFor   = RevocationDelay  // while Postgres does not respond
+	clientFreshFor    = 15 * time.Second // afterwards, a client is read again
+	clientUsableFor   = RevocationDelay  // the limit while Postgres does not respond
 	clientReadTimeout = 2 * time.Second
 	clientRetryEvery  = time.Second // after a failed read
 	clientCacheSize   = 10_000
@@ -58,7 +58,8 @@ func newClientCache(store *models.Store, now func() time.Time) *clientCache {
 	}
 }
 
-// get returns a client, at most clientUsableFor old, or models.ErrNotFound.
+// get returns a client, or models.ErrNotFound. The result is at most clientFreshFor old, or
+// clientUsableFor while Postgres does not respond.
 func (c *clientCache) get(ctx context.Context, id models.ClientID) (knownClient, error) {
 	entry, ok := c.known.Get(id)
 	now := c.now()

@@ -47,7 +47,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// The paths of the authorisation server.
+// The URL paths of the authorisation server.
 const (
 	TokenPath    = "/oauth2/token"
 	JWKSPath     = "/.well-known/jwks.json"
@@ -59,9 +59,9 @@ type Issuer struct {
 	url, audience string
 	store         *models.Store
 	keys          *models.Keys
-	failures      *throttle // of authentication
-	issued        *throttle
-	failed        prometheus.Counter
+	failures      *throttle          // of failed authentications
+	issued        *throttle          // of access tokens
+	failed        prometheus.Counter // failed authentications
 	log           *slog.Logger
 	now           func() time.Time
 }

@@ -20,13 +20,13 @@ import (
 type signed struct {
 	raw       []byte
 	algorithm jwa.SignatureAlgorithm
-	keyID     string
+	keyID     string // "" if the header has none
 	typ       string // lower case, without "application/"
 	claims    jwt.Token
 }
 
-// asymmetric lists the accepted signature algorithms. It excludes "none" and HMAC, which would
-// accept a public key as the secret.
+// asymmetric lists the accepted signature algorithms. It excludes "none". It also excludes HMAC,
+// which would accept a public key as the secret.
 var asymmetric = []jwa.SignatureAlgorithm{jwa.EdDSA(), jwa.ES256(), jwa.RS256(), jwa.PS256()}
 
 // algorithmNames returns the names of the asymmetric algorithms.
@@ -66,7 +66,8 @@ func parseSigned(raw string) (signed, error) {
 	return s, nil
 }
 
-// verify checks the signature and the claims. key must be a public key for the token's algorithm.
+// verify checks the signature, and the claims against the rules. key must be a public key for the
+// token's algorithm.
 func (s *signed) verify(key any, rules ...jwt.ValidateOption) error {
 	if _, err := jws.Verify(s.raw, jws.WithKey(s.algorithm, key), jws.WithCompact()); err != nil {
 		return errors.New("wrong signature")
@@ -101,7 +102,7 @@ func publicKeys(raw []byte) (jwk.Set, error) {
 	return set, nil
 }
 
-// usable reports whether a key has a supported type and sufficient strength.
+// usable reports whether a key is Ed25519, P-256, or RSA of 2048 to 8192 bits.
 func usable(key jwk.Key) bool {
 	var raw any
 	if jwk.Export(key, &raw) != nil {
@@ -119,8 +120,8 @@ func usable(key jwk.Key) bool {
 	}
 }
 
-// fits reports whether a key can verify the algorithm: it has the right type and no contradicting
-// use or algorithm.
+// fits reports whether a key can verify signatures of the algorithm. Such a key has the right type,
+// and declares no other use or algorithm.
 func fits(key jwk.Key, algorithm jwa.SignatureAlgorithm) bool {
 	if use, ok := key.KeyUsage(); ok && use != "sig" {
 		return false

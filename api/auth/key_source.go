@@ -12,8 +12,8 @@ import (
 
 // keySource provides the public keys of an issuer.
 type keySource interface {
-	// publicKey returns the key with that id if it suits the algorithm, otherwise ErrInvalidToken.
-	// It returns models.ErrUnavailable if the keys are unavailable.
+	// publicKey returns the key with the id. It returns ErrInvalidToken if there is none that suits
+	// the algorithm, and models.ErrUnavailable if the keys are unavailable.
 	publicKey(ctx context.Context, keyID string, algorithm jwa.SignatureAlgorithm) (any, error)
 }
 
@@ -38,6 +38,7 @@ func (o ownKeys) publicKey(ctx context.Context, keyID string, algorithm jwa.Sign
 	return publicKeyOf(key), nil
 }
 
+// publicKeyOf returns the public key of a signing key, whose secret is an Ed25519 seed.
 func publicKeyOf(key models.Key) ed25519.PublicKey {
 	public, _ := ed25519.NewKeyFromSeed(key.Secret).Public().(ed25519.PublicKey)
 	return public

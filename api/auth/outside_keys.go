@@ -18,8 +18,8 @@ import (
 // Limits for fetching an outside issuer's key set.
 const (
 	outsideFetchTimeout = 3 * time.Second
-	outsideFetchLimit   = 256 << 10 // bytes
-	outsideFreshFor     = 15 * time.Minute
+	outsideFetchLimit   = 256 << 10        // bytes
+	outsideFreshFor     = 15 * time.Minute // an older set is fetched again
 	outsideFetchEvery   = 10 * time.Second // minimum time between fetches
 )
 
@@ -35,7 +35,7 @@ type outsideKeys struct {
 	mu        sync.Mutex
 	set       jwk.Set
 	fetchedAt time.Time
-	triedAt   time.Time
+	triedAt   time.Time // when the latest fetch began
 }
 
 func newOutsideKeys(url string, now func() time.Time) *outsideKeys {
@@ -45,6 +45,7 @@ func newOutsideKeys(url string, now func() time.Time) *outsideKeys {
 	}
 }
 
+// publicKey implements keySource.
 func (o *outsideKeys) publicKey(ctx context.Context, keyID string, algorithm jwa.SignatureAlgorithm) (any, error) {
 	set, old := o.latest()
 	if set != nil {
@@ -62,6 +63,7 @@ func (o *outsideKeys) publicKey(ctx context.Context, keyID string, algorithm jwa
 	return nil, invalid("unknown key id")
 }
 
+// lookUp returns the key of the set with the id, if it suits the algorithm.
 func lookUp(set jwk.Set, keyID string, algorithm jwa.SignatureAlgorithm) (jwk.Key, bool) {
 	key, ok := set.LookupKeyID(keyID)
 	if !ok || keyID == "" || !fits(key, algorithm) || !usable(key) {
@@ -78,8 +80,8 @@ func (o *outsideKeys) latest() (set jwk.Set, old bool) {
 	return o.set, o.now().Sub(o.fetchedAt) > outsideFreshFor
 }
 
-// mayFetch reports whether a fetch is allowed now, and records it. A fetch is not allowed if
-// another one has replaced the seen set, or less than outsideFetchEvery after the last attempt.
+// mayFetch reports whether a fetch may begin now, and records its begin. It refuses if another
+// fetch has replaced the set seen, or if the last one began less than outsideFetchEvery ago.
 func (o *outsideKeys) mayFetch(seen jwk.Set) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -92,8 +94,8 @@ func (o *outsideKeys) mayFetch(seen jwk.Set) bool {
 
 var errFetchedRecently = errors.New("the last fetch was a moment ago")
 
-// tryRefetch is refetch for callers with an old set: it does not wait for a running fetch. It
-// reports whether it fetched a new set.
+// tryRefetch is like refetch for a caller that has an old set. It does not wait for a running
+// fetch. It reports whether it has fetched the set.
 func (o *outsideKeys) tryRefetch(ctx context.Context, seen jwk.Set) bool {
 	select {
 	case o.fetching <- struct{}{}:
@@ -104,7 +106,7 @@ func (o *outsideKeys) tryRefetch(ctx context.Context, seen jwk.Set) bool {
 	return o.refetchLocked(ctx, seen) == nil
 }
 
-// refetch fetches the set, if mayFetch allows it.
+// refetch fetches the set in place of the set seen, if mayFetch allows it.
 func (o *outsideKeys) refetch(ctx context.Context, seen jwk.Set) error {
 	select {
 	case o.fetching <- struct{}{}:

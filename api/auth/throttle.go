@@ -34,9 +34,10 @@ func newThrottle(byClient, byAddress Bound, now func() time.Time) *throttle {
 	}
 }
 
-// count takes a token from the buckets of the client and the address. It skips an empty text and an
-// unlimited bound. It returns 0 if both had a token, otherwise a delay after which they have one.
-// The client id may be any text that a request contains, so count uses only its first 64 bytes.
+// count takes a token from the buckets of the client and the address. It skips an empty client or
+// address, and an unlimited bound. It returns 0 if both buckets had a token, otherwise a delay
+// after which they have one. The client may be any text of a request, so count uses only its first
+// 64 bytes.
 func (t *throttle) count(client, address string) time.Duration {
 	if len(client) > 64 {
 		client = client[:64]

@@ -25,7 +25,7 @@ type TokenRequest struct {
 	Query         string // must be empty
 	ContentType   string
 	Encoding      string // Content-Encoding; must be empty or identity
-	Authorization string
+	Authorization string // the header
 	Body          []byte
 	TooLong       bool       // the body exceeds MaxFormSize and was not read
 	RemoteAddress netip.Addr // of the client; zero if it is unknown
@@ -34,7 +34,8 @@ type TokenRequest struct {
 	Limit func(ctx context.Context, client models.ClientID) time.Duration
 }
 
-// TokenResponse is the token endpoint's response (RFC 6749 §5). Its body has no envelope.
+// TokenResponse is the token endpoint's response (RFC 6749 §5). Unlike the other answers of the
+// API, its body has no envelope.
 type TokenResponse struct {
 	Status int
 	Header http.Header
@@ -88,6 +89,7 @@ func tokenResponse(status int, header http.Header, body any, err error) TokenRes
 	return TokenResponse{Status: status, Header: header, Body: encoded, Err: errors.Join(err, encodeErr)}
 }
 
+// grant authenticates the client, counts the request against its limits, and issues a token.
 func (i *Issuer) grant(ctx context.Context, request TokenRequest) (tokenSuccess, error) {
 	form, err := parseForm(request)
 	if err != nil {
@@ -127,7 +129,7 @@ func (i *Issuer) grant(ctx context.Context, request TokenRequest) (tokenSuccess,
 	return tokenSuccess{token, "Bearer", int(AccessTokenLifetime / time.Second), joinScopes(scopes)}, nil
 }
 
-// parseForm parses the parameters. A parameter must not occur twice (RFC 6749 §3.2).
+// parseForm parses the parameters in the body. A parameter must not occur twice (RFC 6749 §3.2).
 func parseForm(request TokenRequest) (url.Values, error) {
 	if request.Query != "" {
 		return nil, invalidRequest("parameters must be in the body, not in the URL")
@@ -155,7 +157,8 @@ func parseForm(request TokenRequest) (url.Values, error) {
 }
 
 // narrow returns the requested scopes in the client's order, or all scopes of the client if none
-// are requested. It tolerates extra spaces.
+// are requested. asked is the parameter scope, which may have extra spaces. narrow returns
+// errInvalidScope for a scope that the client lacks.
 func narrow(held []models.Scope, asked string) ([]models.Scope, error) {
 	if asked == "" {
 		return held, nil

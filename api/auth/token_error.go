@@ -32,8 +32,8 @@ func invalidRequest(description string) *tokenError {
 	return &tokenError{status: http.StatusBadRequest, code: "invalid_request", description: description}
 }
 
-// invalidClient returns one response for an unknown client, a wrong secret, a bad assertion and a
-// disabled client.
+// invalidClient returns the same response for an unknown client, a wrong secret, a bad assertion
+// and a disabled client.
 func invalidClient(cause error) *tokenError {
 	return &tokenError{
 		status: http.StatusUnauthorized, code: "invalid_client",
@@ -56,7 +56,7 @@ var (
 )
 
 // tooManyFailures returns the response to a failed attempt over the limit. RFC 6749 §5.2 has no
-// code for a rate limit; temporarily_unavailable is one of §4.1.2.1.
+// code for a rate limit, so the code is temporarily_unavailable of §4.1.2.1.
 func tooManyFailures(retryAfter time.Duration, cause error) *tokenError {
 	return &tokenError{
 		status: http.StatusTooManyRequests, code: "temporarily_unavailable",
