@@ -15,15 +15,16 @@ const (
 	minPollDelay = time.Second
 )
 
-// await repeats a GET, whose answers the service holds, until done reports the end. It returns the
-// last answer, also with an error. Answers come early if a proxy drops the Prefer header or the
-// service holds too many requests: await then waits as Retry-After asks.
+// await repeats a GET until done accepts the answer, and returns the last answer, also with an
+// error. It asks the service to hold each answer for holdTime. An answer comes early if a proxy
+// drops the Prefer header, or if the service holds too many requests. await then pauses before the
+// next GET.
 func await[T any](ctx context.Context, c *Client, path string, done func(*T) bool) (last T, err error) {
 	hold, header := c.holdTime(), http.Header{}
 	prefer(header, hold)
 	for {
 		began := time.Now()
-		var next T // a value of its own: decoding keeps what an answer omits
+		var next T // a new value each time: decoding keeps the fields that an answer omits
 		answer, err := c.do(ctx, request{method: http.MethodGet, path: path, header: header, repeatable: true}, &next)
 		if err != nil {
 			return last, err
@@ -40,14 +41,16 @@ func await[T any](ctx context.Context, c *Client, path string, done func(*T) boo
 	}
 }
 
-// prefer asks the service to hold its answer for at most hold, unless hold is 0.
+// prefer sets the header Prefer, which asks the service to hold its answer for at most hold. It
+// sets nothing if hold is 0.
 func prefer(header http.Header, hold time.Duration) {
 	if hold > 0 {
 		header.Set("Prefer", fmt.Sprintf("wait=%d", int(hold.Seconds())))
 	}
 }
 
-// pause waits before the next poll: as long as an answer's Retry-After asks, and a second at least.
+// pause waits before the next GET for as long as an answer's Retry-After asks, but at least
+// minPollDelay and at most maxHoldTime.
 func pause(ctx context.Context, answer response) error {
 	select {
 	case <-ctx.Done():
@@ -57,8 +60,8 @@ func pause(ctx context.Context, answer response) error {
 	}
 }
 
-// holdTime returns the whole seconds for which a GET asks the service to hold its answer: at most
-// half of the time-out of the HTTP client. 0 means that it does not ask.
+// holdTime returns the time for which a GET asks the service to hold its answer, in whole seconds:
+// at most half of the time-out of the HTTP client. 0 means that the GET does not ask.
 func (c *Client) holdTime() time.Duration {
 	hold := maxHoldTime
 	if timeout := c.cfg.HTTP.Timeout; timeout > 0 {

@@ -23,22 +23,22 @@ type Row struct {
 	Amount            int64  `json:"amount"` // minor units of the Site's currency
 }
 
-// Receipt confirms a submission.
+// Receipt confirms a submission. Times are in Unix ms.
 type Receipt struct {
 	BatchReference string `json:"batchReference"`
-	State          string `json:"state"`
+	State          string `json:"state"` // StateInProgress or StateSettled
 	RowCount       int    `json:"rowCount"`
-	TotalAmount    int64  `json:"totalAmount"`
-	SubmittedAt    int64  `json:"submittedAt"` // Unix ms
-	SettleBy       int64  `json:"settleBy"`    // Unix ms; deadline for all rows
-	Replayed       bool   `json:"-"`           // the batch had already been submitted
-	TraceID        string `json:"-"`           // for Trace, unless Replayed
+	TotalAmount    int64  `json:"totalAmount"` // minor units
+	SubmittedAt    int64  `json:"submittedAt"`
+	SettleBy       int64  `json:"settleBy"` // the deadline of all rows
+	Replayed       bool   `json:"-"`        // the batch had already been submitted
+	TraceID        string `json:"-"`        // for Client.Trace; a replay has no trace
 }
 
-// BatchStatus is the state of a batch with its rows. Times are in Unix ms.
+// BatchStatus is the state of a batch with its rows. Amounts are in minor units, times in Unix ms.
 type BatchStatus struct {
 	BatchReference  string      `json:"batchReference"`
-	RetryOf         string      `json:"retryOf,omitempty"` // the parent of a retry
+	RetryOf         string      `json:"retryOf,omitempty"` // the batch that this one retries
 	State           string      `json:"state"`             // inProgress or settled
 	SubmittedAt     int64       `json:"submittedAt"`
 	SettleBy        int64       `json:"settleBy"`
@@ -47,19 +47,19 @@ type BatchStatus struct {
 	TotalAmount     int64       `json:"totalAmount"`
 	Counts          BatchCounts `json:"counts"`
 	SucceededAmount int64       `json:"succeededAmount"`
-	Rows            []RowStatus `json:"rows,omitempty"` // in submitted order
+	Rows            []RowStatus `json:"rows,omitempty"` // in submitted order; none in lists, traces and webhooks
 }
 
-// BatchCounts counts the rows of a batch.
+// BatchCounts counts the rows of a batch by state, and its settled rows by outcome.
 type BatchCounts struct {
 	Pending    int `json:"pending"`
 	InProgress int `json:"inProgress"`
 	Settled    int `json:"settled"`
 	Succeeded  int `json:"succeeded"`
-	Failed     int `json:"failed"`
+	Failed     int `json:"failed"` // settled with any outcome but succeeded
 }
 
-// RowStatus is the state of a row. Times are in Unix ms.
+// RowStatus is the state of a row. Amounts are in minor units, times in Unix ms.
 type RowStatus struct {
 	RowReference      string `json:"rowReference"`
 	CustomerReference string `json:"customerReference"`
@@ -67,13 +67,14 @@ type RowStatus struct {
 	State             string `json:"state"`                      // pending, inProgress or settled
 	Outcome           string `json:"outcome,omitempty"`          // "" until settled
 	CorrectedOutcome  string `json:"correctedOutcome,omitempty"` // "" unless corrected after settlement
-	SettledAt         int64  `json:"settledAt,omitempty"`
-	Attempts          int    `json:"attempts"`
-	NextAttemptAt     int64  `json:"nextAttemptAt,omitempty"`
+	SettledAt         int64  `json:"settledAt,omitempty"`        // 0 until settled
+	Attempts          int    `json:"attempts"`                   // debit calls
+	NextAttemptAt     int64  `json:"nextAttemptAt,omitempty"`    // 0: no attempt is planned
 }
 
 // SubmitBatch submits a batch. Submission is idempotent: submitting the same batch again returns
-// the same receipt.
+// the same receipt. Submitting another batch with its batchReference is an *Error with the code
+// "batches:batch-reference-conflict".
 func (c *Client) SubmitBatch(ctx context.Context, site string, batch Batch) (Receipt, error) {
 	var out Receipt
 	answer, err := c.do(ctx, request{
@@ -89,7 +90,7 @@ type Prediction struct {
 	Prediction   string `json:"prediction"` // OutcomeSucceeded or OutcomeCustomerNotActive
 }
 
-// ValidateBatch checks a batch without submitting it, and returns a prediction for each row, in the
+// ValidateBatch checks a batch without submitting it. It returns a prediction for each row, in the
 // order of the rows.
 func (c *Client) ValidateBatch(ctx context.Context, site string, batch Batch) ([]Prediction, error) {
 	var out struct {
@@ -145,8 +146,9 @@ func (c *Client) AwaitBatch(ctx context.Context, site, reference string) (BatchS
 	})
 }
 
-// WatchBatch iterates over the states of a batch until it is settled, with at least a second
-// between two of them. While nothing changes, the service holds its answer or answers 304.
+// WatchBatch iterates over the states of a batch until it is settled or an error occurs. At least a
+// second passes between two states. While nothing changes, the service holds its answer or answers
+// 304.
 func (c *Client) WatchBatch(ctx context.Context, site, reference string) iter.Seq2[BatchStatus, error] {
 	return func(yield func(BatchStatus, error) bool) {
 		hold, header := c.holdTime(), http.Header{}
@@ -180,7 +182,8 @@ func (c *Client) WatchBatch(ctx context.Context, site, reference string) iter.Se
 	}
 }
 
-// CancelBatch cancels the rows of a batch that are neither settled nor in doubt.
+// CancelBatch cancels the rows of a batch that are neither settled nor in doubt, and returns the
+// batch.
 func (c *Client) CancelBatch(ctx context.Context, site, reference string) (BatchStatus, error) {
 	var out BatchStatus
 	_, err := c.do(ctx, request{
@@ -190,7 +193,8 @@ func (c *Client) CancelBatch(ctx context.Context, site, reference string) (Batch
 	return out, err
 }
 
-// RetryBatch submits a new batch with those rows of a settled batch that may succeed now.
+// RetryBatch submits a new batch of those rows of a settled batch that may succeed now. The new
+// batch has the batchReference newReference. A batch can be retried once.
 func (c *Client) RetryBatch(ctx context.Context, site, reference, newReference string) (Receipt, error) {
 	var out Receipt
 	answer, err := c.do(ctx, request{

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// Call is a call of any operation of the API. The methods of Client cover all operations; a Call is
-// for programs that pass the API's data on as it is.
+// Call is a call of any operation of the API. The methods of Client cover all operations. A Call is
+// for programs that pass the data of the API on unchanged.
 type Call struct {
 	Method string
 	Path   string      // begins with a slash; percent-encoded, with its query
 	Body   any         // sent as JSON; nil for none
 	Header http.Header // additional headers
 	// Repeatable says that repeating the call has no further effect, as with a GET or an
-	// idempotency key. The client repeats only such a call when its response is lost.
+	// idempotency key. The client does not repeat any other call after a lost response or a 5xx.
 	Repeatable bool
 	// Raw says that a successful response is not JSON, such as a CSV file.
 	Raw bool
@@ -32,7 +32,7 @@ type Response struct {
 	Body    []byte // of a raw call
 }
 
-// Do makes a call, with the token, the retries and the errors of all other methods.
+// Do makes a call. It has the access token, the retries and the errors of all other methods.
 func (c *Client) Do(ctx context.Context, call Call) (Response, error) {
 	if !strings.HasPrefix(call.Path, "/") { // the access token must not reach another server
 		return Response{}, fmt.Errorf("client: the path %q does not begin with a slash", call.Path)
@@ -46,8 +46,8 @@ func (c *Client) Do(ctx context.Context, call Call) (Response, error) {
 	}, err
 }
 
-// LinkPath returns the path of a page's link with its query, for a Call. The client follows links
-// at its own base URL, so that the access token reaches no other server.
+// LinkPath returns the path and the query of a list's link, such as nextHref, for a Call. The
+// client follows links at its own base URL, so that the access token reaches no other server.
 func (c *Client) LinkPath(href string) (string, error) {
 	link, err := url.Parse(href)
 	if err != nil {
@@ -67,10 +67,11 @@ func (c *Client) LinkPath(href string) (string, error) {
 	return target, nil
 }
 
-// Path joins segments into a path, and percent-encodes each.
+// Path percent-encodes each segment and joins them into a path: "/a/b".
 func Path(segments ...string) string { return path(segments...) }
 
-// Query encodes the values that are not empty as a query with its question mark.
+// Query encodes the values that are not empty as a query with its question mark. It returns "" if
+// there are none.
 func Query(values map[string]string) string {
 	encoded := url.Values{}
 	for name, value := range values {

@@ -32,7 +32,7 @@ import (
 	"time"
 )
 
-// Version is the API version of this client.
+// Version is the API version of this client, which it sends in the header Svc-Api-Version.
 const Version = "urn:svc:api:billing:version:v1"
 
 // Config configures a client.
@@ -78,15 +78,16 @@ type Error struct {
 	Status     int
 	Faults     []Fault
 	TraceID    string        // identifies the request for support
-	RetryAfter time.Duration // 0 if unknown
+	RetryAfter time.Duration // of the header; 0 if absent
 }
 
-// Fault is a reason for an error response.
+// Fault is a reason for an error response. Under /checkout it has only a Message. Elsewhere it has
+// no Message.
 type Fault struct {
-	Code           string `json:"code"` // urn:svc:platform:billing:error:…
-	DisplayMessage string `json:"displayMessage"`
-	Target         string `json:"target"`  // the faulty field, parameter or header
-	Message        string `json:"message"` // under /checkout, instead of the other fields
+	Code           string `json:"code"`           // urn:svc:platform:billing:error:…
+	DisplayMessage string `json:"displayMessage"` // for people
+	Target         string `json:"target"`         // the faulty field, parameter or header; "" for none
+	Message        string `json:"message"`        // for people; only under /checkout
 }
 
 // Error returns the status with all faults.
@@ -196,6 +197,7 @@ func isTokenRefused(err error) bool {
 }
 
 // retryDelay decides whether to retry a failed request, and returns the delay before the retry.
+// attempt counts the earlier retries.
 func (c *Client) retryDelay(r request, err error, attempt int) (time.Duration, bool) {
 	if attempt >= c.cfg.MaxRetries {
 		return 0, false

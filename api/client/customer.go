@@ -12,7 +12,7 @@ type NewInvitation struct {
 	ExpiresAt         int64  `json:"expiresAt,omitempty"` // Unix ms; 0: in seven days
 }
 
-// Invitation is a created invitation.
+// Invitation is an invitation with its sign-up link.
 type Invitation struct {
 	CustomerReference string `json:"customerReference"`
 	State             string `json:"state"`
@@ -22,7 +22,7 @@ type Invitation struct {
 	TraceID           string `json:"-"`         // for Trace; "" from ResendInvitation
 }
 
-// CustomerLink is the state of a customer link.
+// CustomerLink is a customer link with its state.
 type CustomerLink struct {
 	CustomerReference string `json:"customerReference"`
 	State             string `json:"state"`               // invited, linked, expired or revoked
@@ -31,7 +31,7 @@ type CustomerLink struct {
 	LinkedAt          int64  `json:"linkedAt,omitempty"`  // Unix ms; 0 unless linked
 }
 
-// CustomerFilter selects customers of a list. The zero value selects all.
+// CustomerFilter selects customer links of a list. The zero value selects all.
 type CustomerFilter struct {
 	State       string
 	InvitedFrom int64 // Unix ms, inclusive
@@ -39,9 +39,9 @@ type CustomerFilter struct {
 	Limit       int   // items per page; 0: the API's default
 }
 
-// CreateInvitation creates an invitation with a sign-up link. The client retries it under the
-// idempotency key. A caller that may repeat the call itself chooses the key; "" stands for a random
-// key.
+// CreateInvitation creates an invitation with a sign-up link. The client retries the request with
+// the idempotency key, or with a random one for "". A caller with retries of its own passes the
+// same key each time.
 func (c *Client) CreateInvitation(
 	ctx context.Context, site string, in NewInvitation, idempotencyKey string,
 ) (Invitation, error) {
@@ -63,7 +63,7 @@ func (c *Client) Customer(ctx context.Context, site, reference string) (Customer
 	return out, err
 }
 
-// RevokeCustomer revokes the newest link of a customer reference.
+// RevokeCustomer revokes the newest link of a customer reference, and returns it.
 func (c *Client) RevokeCustomer(ctx context.Context, site, reference string) (CustomerLink, error) {
 	var out CustomerLink
 	_, err := c.do(ctx, request{
@@ -90,7 +90,7 @@ func (c *Client) Customers(ctx context.Context, site string, filter CustomerFilt
 	return list[CustomerLink](ctx, c, path("billing", "sites", site, "customers")+filter.query())
 }
 
-// CountCustomers returns the number of links that match the filter.
+// CountCustomers returns the number of customer links that match the filter. It ignores Limit.
 func (c *Client) CountCustomers(ctx context.Context, site string, filter CustomerFilter) (int, error) {
 	filter.Limit = 1
 	first, err := fetch[CustomerLink](ctx, c, path("billing", "sites", site, "customers")+filter.query())

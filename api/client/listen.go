@@ -17,8 +17,8 @@ type Delivery struct {
 // ends, or when the service refuses the stream.
 func (c *Client) Listen(ctx context.Context) iter.Seq2[Delivery, error] { return c.ListenFrom(ctx, "") }
 
-// ListenFrom streams as Listen does, and continues after the delivery with the id lastID, which is
-// at most 24 hours old; "" continues from now.
+// ListenFrom streams as Listen does, but begins after the delivery with the id lastID. That
+// delivery must be at most 24 hours old. "" begins now.
 func (c *Client) ListenFrom(ctx context.Context, lastID string) iter.Seq2[Delivery, error] {
 	return c.ListenWith(ctx, ListenOptions{LastID: lastID})
 }
@@ -27,11 +27,11 @@ func (c *Client) ListenFrom(ctx context.Context, lastID string) iter.Seq2[Delive
 // and may be nil.
 type ListenOptions struct {
 	LastID string // continue after this delivery or position of the last 24 hours; "": from now
-	// Connected is called when a connection begins, with the stream's position: the LastID with
-	// which a later call continues there.
+	// Connected is called when a connection begins, with the position of the stream. A later call
+	// with that position as LastID continues there.
 	Connected func(position string)
-	// Broken is called when a connection has ended (nil) or failed. The client then connects again,
-	// unless the service refused it.
+	// Broken is called when a connection has ended (err is nil) or failed. The client then connects
+	// again, unless the service has refused the stream.
 	Broken func(err error)
 }
 

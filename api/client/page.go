@@ -11,19 +11,20 @@ import (
 // page is a page of a list.
 type page[T any] struct {
 	Items       []T    `json:"items"`
-	TotalItems  int    `json:"totalItems"`  // of lists that count
-	TotalAmount int64  `json:"totalAmount"` // of movements
-	NextHref    string `json:"nextHref"`
+	TotalItems  int    `json:"totalItems"`  // on all pages; only of lists that count
+	TotalAmount int64  `json:"totalAmount"` // on all pages, in minor units; only of movements
+	NextHref    string `json:"nextHref"`    // "" on the last page
 }
 
+// fetch returns the page at a path with its query.
 func fetch[T any](ctx context.Context, c *Client, href string) (page[T], error) {
 	var out page[T]
 	_, err := c.do(ctx, request{method: http.MethodGet, path: href, repeatable: true}, &out)
 	return out, err
 }
 
-// list iterates over all items of a list. It fetches a page when the previous one is used up. After
-// an error it ends.
+// list iterates over all items of a list, from the page at href on. It fetches a page when the
+// previous one is used up. After an error it ends.
 func list[T any](ctx context.Context, c *Client, href string) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for next := href; ; {
@@ -50,7 +51,8 @@ func list[T any](ctx context.Context, c *Client, href string) iter.Seq2[T, error
 	}
 }
 
-// query encodes the parameters that are set, with a leading question mark if there are any.
+// query encodes the parameters that are neither "" nor 0, with a leading question mark if there are
+// any.
 func query(texts map[string]string, numbers map[string]int64) string {
 	values := maps.Clone(texts)
 	if values == nil {

@@ -82,8 +82,8 @@ func (c *Client) PaymentIntents(
 		}))
 }
 
-// CreatePaymentIntent creates a payment intent. The client retries it under the idempotency key. A
-// caller that may repeat the call itself chooses the key; "" stands for a random key.
+// CreatePaymentIntent creates a payment intent. The client retries the request with the idempotency
+// key, or with a random one for "". A caller with retries of its own passes the same key each time.
 func (c *Client) CreatePaymentIntent(
 	ctx context.Context, site string, in NewPaymentIntent, idempotencyKey string,
 ) (CreatedPaymentIntent, error) {
@@ -96,8 +96,8 @@ func (c *Client) CreatePaymentIntent(
 	return out, err
 }
 
-// PaymentIntent returns a payment intent. It first waits for the final state, for at most wait,
-// which is rounded down to whole seconds.
+// PaymentIntent returns a payment intent. It waits for the final state first, but not longer than
+// wait, rounded down to whole seconds.
 func (c *Client) PaymentIntent(ctx context.Context, site, id string, wait time.Duration) (PaymentIntent, error) {
 	var out PaymentIntent
 	header := http.Header{}
@@ -118,7 +118,7 @@ func (c *Client) AwaitPaymentIntent(ctx context.Context, site, id string) (Payme
 	})
 }
 
-// CancelPaymentIntent cancels a payment intent that no customer has started to pay.
+// CancelPaymentIntent cancels a payment intent that no customer has started to pay, and returns it.
 func (c *Client) CancelPaymentIntent(ctx context.Context, site, id string) (PaymentIntent, error) {
 	var out PaymentIntent
 	_, err := c.do(ctx, request{
@@ -127,8 +127,9 @@ func (c *Client) CancelPaymentIntent(ctx context.Context, site, id string) (Paym
 	return out, err
 }
 
-// PayInSandbox simulates a customer of the sandbox who scans and pays. behaviour is how the
-// customer's account behaves, such as "slow"; "" pays. It returns the transaction's id.
+// PayInSandbox simulates a customer of the sandbox who scans and pays. behaviour selects how the
+// customer's account behaves, such as "slow"; with "" the payment succeeds. It returns the
+// transaction's id.
 func (c *Client) PayInSandbox(ctx context.Context, id, behaviour string) (string, error) {
 	body := map[string]string{}
 	if behaviour != "" {

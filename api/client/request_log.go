@@ -6,17 +6,18 @@ import (
 	"net/http"
 )
 
-// LoggedRequest is a request of the organisation in the log of a sandbox.
+// LoggedRequest is a request of the organisation to a sandbox, as the sandbox's request log keeps
+// it.
 type LoggedRequest struct {
 	ID         string `json:"-"` // on a stream: for the LastID of a later TailRequests
 	TraceID    string `json:"traceId"`
 	At         int64  `json:"at"` // Unix ms; when it was answered, by the server's clock
 	Method     string `json:"method"`
 	Path       string `json:"path"`  // with the query, without secrets and tokens
-	Route      string `json:"route"` // the path as the OpenAPI document has it
+	Route      string `json:"route"` // the path template of the OpenAPI document
 	Status     int    `json:"status"`
 	DurationMs int64  `json:"durationMs"`          // until the answer
-	ErrorCode  string `json:"errorCode,omitempty"` // of the first error
+	ErrorCode  string `json:"errorCode,omitempty"` // of the first fault; "" for a success
 	ClientID   string `json:"clientId"`            // the API client that made it
 	Console    bool   `json:"console,omitempty"`   // the console made it
 }
@@ -44,7 +45,7 @@ type RequestList struct {
 const requestLogPath = "/sandbox/requests"
 
 // Requests returns the organisation's latest requests to a sandbox. Each server process has a log
-// of its own; the list is of the one that answers.
+// of its own, and the process that answers lists only its own.
 func (c *Client) Requests(ctx context.Context, filter RequestFilter) (RequestList, error) {
 	var out RequestList
 	_, err := c.do(ctx, request{
@@ -56,7 +57,8 @@ func (c *Client) Requests(ctx context.Context, filter RequestFilter) (RequestLis
 // TailOptions configures TailRequests.
 type TailOptions struct {
 	Filter RequestFilter
-	// LastID continues after a request or a list. "" begins now.
+	// LastID is the ID of a request or the Position of a list, after which the stream begins. ""
+	// begins now.
 	LastID string
 	// Connected and Broken are as in ListenOptions.
 	Connected func(position string)

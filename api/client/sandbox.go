@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// SignUp simulates a customer of the sandbox who accepts an invitation. behaviour selects how the
-// account answers debits, such as "insufficientFunds"; "" pays.
+// SignUp simulates a customer of the sandbox who accepts an invitation, and returns the link.
+// behaviour selects how the customer's account answers debits, such as "insufficientFunds"; with ""
+// they succeed.
 func (c *Client) SignUp(ctx context.Context, site, reference, behaviour string) (CustomerLink, error) {
 	var out CustomerLink
 	body := map[string]string{}
@@ -30,7 +31,7 @@ func (c *Client) Clock(ctx context.Context) (now int64, advanced time.Duration, 
 	return out.Now, time.Duration(out.AdvancedMs) * time.Millisecond, err
 }
 
-// AdvanceClock advances the sandbox's clock and returns its time in Unix ms.
+// AdvanceClock advances the sandbox's clock, and returns its new time in Unix ms.
 func (c *Client) AdvanceClock(ctx context.Context, by time.Duration) (int64, error) {
 	var out struct {
 		Now int64 `json:"now"`

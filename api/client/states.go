@@ -39,19 +39,19 @@ const (
 
 // The transaction statuses of a final payment intent.
 const (
-	StatusSettled   = "Settled"  // the customer has paid
-	StatusDeclined  = "Declined" // the customer or the bank refused
-	StatusFailed    = "Failed"   // the bank could not answer in time, and debited nothing
-	StatusCancelled = "Cancelled"
-	StatusExpired   = "Expired"
+	StatusSettled   = "Settled"   // the customer has paid
+	StatusDeclined  = "Declined"  // the customer or the bank refused
+	StatusFailed    = "Failed"    // the bank could not debit, and has confirmed that it debited nothing
+	StatusCancelled = "Cancelled" // the partner cancelled before a customer started to pay
+	StatusExpired   = "Expired"   // no customer started to pay in time
 )
 
 // The types of webhook events.
 const (
-	EventTransactionStatus = "transactionStatus"
-	EventBatchSettled      = "batchSettled"
-	EventRowCorrected      = "rowCorrected" // a settled row has another outcome now
-	EventCustomerLinked    = "customerLinked"
-	EventCustomerRevoked   = "customerRevoked"
-	EventCustomerExpired   = "customerExpired"
+	EventTransactionStatus = "transactionStatus" // a payment intent is final
+	EventBatchSettled      = "batchSettled"      // every row of a batch is settled
+	EventRowCorrected      = "rowCorrected"      // the bank's late answer about a settled row differs from its outcome
+	EventCustomerLinked    = "customerLinked"    // a customer has signed up
+	EventCustomerRevoked   = "customerRevoked"   // an invitation or a link was revoked
+	EventCustomerExpired   = "customerExpired"   // an invitation has expired
 )

@@ -16,13 +16,13 @@ import (
 // a heartbeat every ten seconds.
 const maxSilence = 45 * time.Second
 
-// follow iterates over the events of a stream. It decodes each event and calls setID with its id.
-// It connects again when the stream breaks, and continues after the last event.
+// follow iterates over the events of a stream. It decodes each event into a T, and calls setID with
+// its id. It connects again when the stream breaks, and continues after the last event.
 func follow[T any](
 	ctx context.Context, c *Client, path string, options ListenOptions, setID func(item *T, id string),
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		// An iterator may run more than once.
+		// Each run of the iterator has a reader of its own.
 		reader := streamReader[T]{Client: c, path: path, setID: setID, options: options}
 		for {
 			goOn, err := reader.stream(ctx, yield)
@@ -48,11 +48,12 @@ type streamReader[T any] struct {
 	setID    func(item *T, id string)
 	options  ListenOptions // LastID is that of the latest event
 	token    string        // of the latest connection
-	failures int           // since the service last accepted a connection
+	failures int           // failed connections since the last accepted one
 	renewed  bool          // a token was refused since then
 }
 
-// awaitReconnection waits before the next connection. It returns an error if there must be none.
+// awaitReconnection waits before the next connection. err is the error of the last one, if any.
+// awaitReconnection returns an error if the service has refused the stream, or if ctx ends.
 func (s *streamReader[T]) awaitReconnection(ctx context.Context, err error) error {
 	wait := min(100*time.Millisecond<<min(s.failures, 10), s.cfg.MaxBackoff)
 	s.failures++
@@ -79,7 +80,8 @@ func (s *streamReader[T]) awaitReconnection(ctx context.Context, err error) erro
 // errSilent reports a connection on which nothing has arrived for maxSilence.
 var errSilent = fmt.Errorf("client: stream: nothing arrived for %v", maxSilence)
 
-// stream yields the events of one connection. It returns false if the caller wants no more.
+// stream yields the events of one connection. goOn is false if the consumer wants no more of them.
+// Otherwise err says why the connection ended; it is nil if the service ended it.
 func (s *streamReader[T]) stream(ctx context.Context, yield func(T, error) bool) (goOn bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	silence := time.AfterFunc(maxSilence, func() { cancel(errSilent) })
@@ -99,7 +101,8 @@ func (s *streamReader[T]) stream(ctx context.Context, yield func(T, error) bool)
 	return s.read(connection.Body, silence, yield)
 }
 
-// read yields the events of a stream. It resets the timer silence whenever something arrives.
+// read yields the events of a stream; see stream for its results. It resets the timer silence
+// whenever something arrives.
 func (s *streamReader[T]) read(
 	stream io.Reader, silence *time.Timer, yield func(T, error) bool,
 ) (goOn bool, err error) {

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// ErrNotUTF8 reports text that is not UTF-8. JSON cannot hold it: encoding/json would replace its
-// invalid bytes silently, and so name another customer or batch.
+// ErrNotUTF8 reports text that is not UTF-8. JSON cannot hold such text: encoding/json would
+// silently replace its invalid bytes, and so name another customer or batch.
 var ErrNotUTF8 = errors.New("client: the text is not UTF-8")
 
 // checkText returns ErrNotUTF8, with the field, for a request with text that is not UTF-8.
@@ -32,7 +32,7 @@ func (r *request) checkText() error {
 	return nil
 }
 
-// decode decodes JSON. what names it in errors.
+// decode decodes JSON. what names the text in errors.
 func decode(what string, body []byte, into any) error {
 	if !utf8.Valid(body) {
 		return fmt.Errorf("%w: %s", ErrNotUTF8, what)
@@ -43,8 +43,8 @@ func decode(what string, body []byte, into any) error {
 	return nil
 }
 
-// invalidText returns the path of the first string in a body that is not UTF-8, nil if there is
-// none. Bodies have no cycles.
+// invalidText returns the path to the first string in a body that is not UTF-8, nil if there is
+// none. The path of the body itself is "". A body must not have cycles.
 func invalidText(v reflect.Value) *string {
 	switch v.Kind() {
 	case reflect.String:

@@ -9,7 +9,7 @@ import (
 	"net/http"
 )
 
-// TransactionStatus is the content of an event of EventTransactionStatus.
+// TransactionStatus is the data of an event of the type EventTransactionStatus.
 type TransactionStatus struct {
 	IdempotencyKey string `json:"idempotencyKey"`
 	SiteID         struct {
@@ -19,7 +19,7 @@ type TransactionStatus struct {
 	TransactionID                string `json:"transactionId"`     // "" if no customer started to pay
 	TransactionStatus            string `json:"transactionStatus"` // such as Settled
 	TransactionStatusDescription string `json:"transactionStatusDescription"`
-	// Unix ms; 0 if no customer started to pay
+	// when the status became final, in Unix ms; 0 if no customer started to pay
 	TransactionUpdated int64              `json:"transactionUpdated"`
 	OrderID            string             `json:"orderId"`
 	LineItems          []NotifiedLineItem `json:"lineItems"`
@@ -70,10 +70,9 @@ func ParseEvent(header http.Header, body []byte, secrets ...string) (Event, erro
 	return decodeEvent(body)
 }
 
-// ParseEventBodySignature parses as ParseEvent does, but verifies x-svc-signature alone: for
-// receivers that get no other header. That signature does not cover the time: a webhook that was
-// intercepted can be sent again at any time, so the receiver must remember each IdempotencyKey for
-// good.
+// ParseEventBodySignature parses as ParseEvent does, but verifies x-svc-signature alone. It is for
+// receivers that get no other header. That signature does not cover the time, so an intercepted
+// webhook can be sent again at any time. The receiver must remember each IdempotencyKey for good.
 func ParseEventBodySignature(header http.Header, body []byte, secrets ...string) (Event, error) {
 	if err := verifyBody(header, body, secrets); err != nil {
 		return Event{}, err
@@ -119,10 +118,10 @@ func decodeEvent(body []byte) (Event, error) {
 // maxEvent is the maximum size of a webhook or of a line of a stream, in bytes.
 const maxEvent = 1 << 20
 
-// WebhookHandler receives webhooks. It passes each that ParseEvent accepts to handle. It answers
-// 204 if handle returns nil, 401 to a webhook that the service did not sign, and 500 if handle
-// fails, so that the service sends the event again. handle must ignore an IdempotencyKey that it
-// has processed.
+// WebhookHandler receives webhooks, and passes each that ParseEvent accepts to handle. It answers
+// 204 if handle returns nil. If handle fails, it answers 500, so that the service sends the event
+// again. It answers 401 to ErrSignature and ErrStale, and 400 to an unreadable body. handle must
+// ignore an IdempotencyKey that it has processed.
 func WebhookHandler(handle func(context.Context, Event) error, secrets ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxEvent))

@@ -16,8 +16,8 @@ type WebhookEndpoint struct {
 	State      string   `json:"state"`  // active, paused or disabled
 	CreatedAt  int64    `json:"createdAt"`
 	UpdatedAt  int64    `json:"updatedAt"`
-	DisabledAt int64    `json:"disabledAt,omitempty"`
-	RetryAt    int64    `json:"retryAt,omitempty"` // the next probe of a paused endpoint
+	DisabledAt int64    `json:"disabledAt,omitempty"` // 0: not disabled
+	RetryAt    int64    `json:"retryAt,omitempty"`    // the next probe of a paused endpoint
 	// Secret signs all webhooks of the organisation. Only the PUT of the organisation's first
 	// endpoint returns it.
 	Secret string `json:"secret,omitempty"`
@@ -63,8 +63,8 @@ func (c *Client) WebhookEndpoints(ctx context.Context) ([]WebhookEndpoint, error
 	return out.Items, err
 }
 
-// DeleteWebhookEndpoint removes an endpoint. The client does not repeat a call without a response:
-// the endpoint may have been set again meanwhile.
+// DeleteWebhookEndpoint removes an endpoint. The client does not repeat a call without a response,
+// because the endpoint may have been set again meanwhile.
 func (c *Client) DeleteWebhookEndpoint(ctx context.Context, name string) error {
 	_, err := c.do(ctx, request{
 		method: http.MethodDelete, path: path("webhooks", "endpoints", name),
@@ -90,7 +90,7 @@ func (c *Client) TestWebhookEndpoint(ctx context.Context, name string) (WebhookT
 type WebhookRotation struct {
 	Secret     string `json:"secret"`     // the next secret
 	ActivateAt int64  `json:"activateAt"` // when x-svc-signature moves to it
-	OverlapTo  int64  `json:"overlapTo"`  // until then webhook-signature carries both
+	OverlapTo  int64  `json:"overlapTo"`  // until then, webhook-signature has a signature of each secret
 }
 
 // RotateWebhookSecret creates the next signing secret. activateAt is in Unix ms; 0 means in 24

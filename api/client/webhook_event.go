@@ -17,9 +17,9 @@ type WebhookEvent struct {
 	Status            string `json:"status"` // pending, delivered, failed or undelivered
 	AttemptCount      int    `json:"attemptCount"`
 	CreatedAt         int64  `json:"createdAt"`
-	RequestedAt       int64  `json:"requestedAt"` // when the latest redelivery was requested; CreatedAt if none was
-	NextAttemptAt     int64  `json:"nextAttemptAt,omitempty"`
-	DeliveredAt       int64  `json:"deliveredAt,omitempty"`
+	RequestedAt       int64  `json:"requestedAt"`             // of the latest request for a redelivery, else CreatedAt
+	NextAttemptAt     int64  `json:"nextAttemptAt,omitempty"` // 0: no attempt is planned
+	DeliveredAt       int64  `json:"deliveredAt,omitempty"`   // 0 until delivered
 
 	// Only Client.WebhookEvent fills in the fields below.
 
@@ -30,21 +30,21 @@ type WebhookEvent struct {
 
 // WebhookAttempt is an attempt to deliver an event.
 type WebhookAttempt struct {
-	Number       int    `json:"number"`
-	Endpoint     string `json:"endpoint"`
+	Number       int    `json:"number"`   // from 1
+	Endpoint     string `json:"endpoint"` // DefaultEndpoint or a siteId
 	URL          string `json:"url"`
 	StartedAt    int64  `json:"startedAt"` // Unix ms
 	DurationMs   int64  `json:"durationMs"`
-	StatusCode   int    `json:"statusCode,omitempty"` // 0 without an answer
-	Address      string `json:"address,omitempty"`    // the resolved address
-	Error        string `json:"error,omitempty"`
-	ResponseHead string `json:"responseHead,omitempty"`
+	StatusCode   int    `json:"statusCode,omitempty"`   // 0 without an answer
+	Address      string `json:"address,omitempty"`      // the IP address and port that was tried
+	Error        string `json:"error,omitempty"`        // why the attempt failed; "" for a success
+	ResponseHead string `json:"responseHead,omitempty"` // status line, headers, start of the body: at most 2 KiB
 }
 
 // WebhookEventFilter selects events. The zero value selects all.
 type WebhookEventFilter struct {
-	Status          string `json:"status,omitempty"`
-	Type            string `json:"type,omitempty"`
+	Status          string `json:"status,omitempty"` // such as failed; see WebhookEvent
+	Type            string `json:"type,omitempty"`   // such as EventTransactionStatus
 	SiteID          string `json:"siteId,omitempty"`
 	PaymentIntentID string `json:"paymentIntentId,omitempty"`
 	From            int64  `json:"from,omitempty"` // earliest CreatedAt, in Unix ms, inclusive
@@ -85,14 +85,14 @@ func (c *Client) RedeliverWebhookEvent(ctx context.Context, idempotencyKey strin
 // Redelivery is the result of a redelivery by filter.
 type Redelivery struct {
 	Count int `json:"count"` // events scheduled for another delivery
-	// ResumeFrom is CreatedAt of the oldest event that was left out, in Unix ms; 0: there is none.
-	// Once fewer events are pending, a call with it as From continues.
+	// ResumeFrom is the CreatedAt of the oldest matching event that was left out, in Unix ms; 0: no
+	// event was. Once fewer events are pending, a call with ResumeFrom as From continues.
 	ResumeFrom int64 `json:"resumeFrom"`
 }
 
 // RedeliverWebhookEvents schedules matching events for another delivery, oldest first, until the
-// organisation has too many pending events. It ignores Limit. The filter must not be empty. Each
-// call causes deliveries, so the client does not retry a call without a response.
+// organisation has too many pending events. The filter must not be empty; its Limit is ignored.
+// Each call causes deliveries, so the client does not retry a call without a response.
 func (c *Client) RedeliverWebhookEvents(ctx context.Context, filter WebhookEventFilter) (Redelivery, error) {
 	var out Redelivery
 	_, err := c.do(ctx, request{

@@ -23,21 +23,21 @@ const (
 	webhookSignatureHeader = "Webhook-Signature"
 )
 
-// WebhookTolerance is the maximum difference between the time of a webhook's signature and that of
-// its receiver.
+// WebhookTolerance is the maximum difference between the time of a webhook's signature and the
+// receiver's clock.
 const WebhookTolerance = 5 * time.Minute
 
 var (
 	// ErrSignature reports a webhook that the service did not sign, or that was changed in transit.
 	ErrSignature = errors.New("client: the signature does not match the body")
-	// ErrStale reports a webhook that the service signed longer ago than WebhookTolerance, or that
-	// much in the future: a replay, or a wrong clock.
+	// ErrStale reports a webhook whose time of signature differs from now by more than
+	// WebhookTolerance. The webhook is a replay, or a clock is wrong.
 	ErrStale = errors.New("client: the webhook was not signed within the last minutes")
 )
 
-// SignWebhook returns the signature headers that the service sends with a webhook: for tests of a
-// receiver. The first secret makes x-svc-signature; each of them makes a webhook-signature, as
-// during a rotation.
+// SignWebhook returns the signature headers that the service sends with a webhook, for tests of a
+// receiver. The first secret makes x-svc-signature. Each secret adds a signature to
+// webhook-signature, as during a rotation.
 func SignWebhook(id string, at time.Time, body []byte, secrets ...string) http.Header {
 	header := http.Header{}
 	header.Set(webhookIDHeader, id)
@@ -86,14 +86,14 @@ func verifyBody(header http.Header, body []byte, secrets []string) error {
 	return ErrSignature
 }
 
-// usable returns the secrets that are not empty. An empty one, as of a variable that is not set,
-// signs nothing.
+// usable returns the secrets that are not empty. An empty secret, such as that of an unset
+// variable, would accept webhooks that anyone can sign.
 func usable(secrets []string) []string {
 	return slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return len(secretKey(s)) == 0 })
 }
 
-// signedByOne reports whether one of the signatures in webhook-signature is that of one of the
-// secrets.
+// signedByOne reports whether one of the secrets has made one of the signatures in
+// webhook-signature.
 func signedByOne(header http.Header, body []byte, secrets []string) bool {
 	content := signedContent(header, body)
 	for signature := range strings.FieldsSeq(header.Get(webhookSignatureHeader)) {
@@ -117,8 +117,8 @@ func signedContent(header http.Header, body []byte) []byte {
 	return append(content, body...)
 }
 
-// secretKey returns the key of webhook-signature: the bytes that the secret encodes. Text that is
-// not a secret is its own key.
+// secretKey returns the key of webhook-signature: the bytes that the secret encodes in Base64 after
+// whsec_. Any other text is its own key.
 func secretKey(secret string) []byte {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	if err != nil {
@@ -127,6 +127,7 @@ func secretKey(secret string) []byte {
 	return key
 }
 
+// mac returns the HMAC-SHA256 of the message.
 func mac(key, message []byte) []byte {
 	h := hmac.New(sha256.New, key)
 	h.Write(message)
