@@ -1,6 +1,5 @@
-// Package csvtable writes CSV tables (RFC 4180) that spreadsheets read as intended: cells are
-// quoted against every common separator, and TextCell keeps untrusted text from running as a
-// formula.
+// Package csvtable writes CSV tables (RFC 4180) that spreadsheets read as intended. It quotes cells
+// that contain any common separator. TextCell keeps untrusted text from running as a formula.
 package csvtable
 
 import (
@@ -35,8 +34,8 @@ func needsQuotes(cell string) bool {
 // full-width ones.
 const formulaStarts = "=+-@＝＋－＠"
 
-// TextCell returns s, with an apostrophe before it if a spreadsheet could run it as a formula, also
-// behind invisible characters.
+// TextCell returns s, with an apostrophe before it if a spreadsheet could run it as a formula.
+// Invisible characters before the formula make no difference.
 func TextCell(s string) string {
 	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(s, IsInvisible))
 	if strings.ContainsRune(formulaStarts, first) {
@@ -45,8 +44,8 @@ func TextCell(s string) string {
 	return s
 }
 
-// IsInvisible reports whether a character shows nothing: white space, control and format
-// characters, fillers.
+// IsInvisible reports whether a character shows nothing: white space, a control or format
+// character, or a filler.
 func IsInvisible(r rune) bool {
 	const blankBraille = 0x2800
 	return r == blankBraille || unicode.In(r, unicode.White_Space, unicode.Z, unicode.C,

@@ -9,12 +9,13 @@ import (
 	"sync"
 )
 
-// Asset is a file that pages load.
+// Asset is a file that pages of the documentation load.
 type Asset struct {
 	ContentType string
 	Gzip        bool // Body is compressed with gzip
 	Body        []byte
-	// Plain returns the decompressed body of a compressed file. It decompresses once.
+	// Plain returns the decompressed body, which it decompresses once. It is nil unless Gzip is
+	// set.
 	Plain func() ([]byte, error)
 }
 
@@ -27,7 +28,7 @@ var referenceCSS []byte
 //go:embed reference.js
 var referenceJS []byte
 
-// accessibilityJS completes the viewer's names and roles.
+// accessibilityJS adds the accessible names and roles that the viewer lacks.
 //
 //go:embed accessibility.js
 var accessibilityJS []byte
@@ -46,6 +47,7 @@ var Assets = map[string]Asset{
 	"scalar.js":        {ContentType: "text/javascript;charset=UTF-8", Body: viewerJS, Gzip: true, Plain: plainViewer},
 }
 
+// plainViewer decompresses viewerJS.
 var plainViewer = sync.OnceValues(func() ([]byte, error) {
 	reader, err := gzip.NewReader(bytes.NewReader(viewerJS))
 	if err != nil {

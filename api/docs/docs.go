@@ -11,7 +11,7 @@ import (
 // Path is the URL path of the index page. All other pages and assets are below it.
 const Path = "/docs"
 
-// CodePrefix begins every error code on the wire.
+// CodePrefix begins every error code in the answers of the API.
 const CodePrefix = "urn:svc:platform:billing:error:"
 
 // MaxAge is how long caches may keep the document, the pages and the assets.
@@ -25,10 +25,10 @@ var guideFiles embed.FS
 
 // Error is a row of the error catalogue.
 type Error struct {
-	Code    string // as on the wire
+	Code    string // with CodePrefix
 	Status  int    // the HTTP status
 	Message string // the default display message
-	Help    string // the address of its explanation, from HelpPath
+	Help    string // the URL path of its explanation, from HelpPath
 }
 
 // Info is the head of the OpenAPI document.

@@ -19,17 +19,17 @@ import (
 type guide struct {
 	Name  string // the name of its file without the ending
 	Title string // its first heading
-	Theme string // what it is about; empty for the list of guides
+	Theme string // what it is about, from the list of guides; "" for README.md
 	Body  template.HTML
 }
 
-// guideSet is all guides, in the order of the list in README.md.
+// guideSet is all guides, in the order in which README.md lists them.
 type guideSet struct {
 	home guide // README.md
 	list []guide
 }
 
-// listedGuide matches a row of the list of guides: its name and its theme.
+// listedGuide matches a row of the list of guides in README.md: the guide's name and theme.
 var listedGuide = regexp.MustCompile(`(?m)^\| \[([a-z-]+)\.md\]\([a-z-]+\.md\) \| (.+) \|$`)
 
 // firstHeading matches the title of a guide.
@@ -39,6 +39,7 @@ var firstHeading = regexp.MustCompile(`(?m)^# (.+)$`)
 var markdown = goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(
 	parser.WithAutoHeadingID()))
 
+// readGuides renders README.md and the guides that it lists.
 func readGuides() (guideSet, error) {
 	home, err := readGuide("README", "")
 	if err != nil {
@@ -88,7 +89,8 @@ func mapLinks(tree ast.Node) {
 	})
 }
 
-// pageOf returns the page of a link between guides. Other links stay as they are.
+// pageOf returns the URL path of the guide that a link between files leads to. Other links stay as
+// they are.
 func pageOf(link string) string {
 	file, fragment, _ := strings.Cut(link, "#")
 	name, ok := strings.CutSuffix(file, ".md")
@@ -116,7 +118,7 @@ func scrollWide(html string) string {
 // notInAnchor matches the characters that anchors leave out.
 var notInAnchor = regexp.MustCompile(`[^a-z0-9 _-]`)
 
-// anchor returns the URL fragment of a heading.
+// anchor returns the URL fragment of a heading, as markdown generates it.
 func anchor(heading string) string {
 	return strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 }

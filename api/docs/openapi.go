@@ -7,9 +7,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// JSON converts an OpenAPI document from YAML to JSON. It resolves YAML merge keys, and drops
-// the top-level x-shared, which only holds their targets. It adds the codes of the known errors to
-// the schema ErrorCode.
+// JSON converts an OpenAPI document from YAML to JSON. It resolves YAML merge keys, and drops the
+// top-level field x-shared, which only holds their targets. It lists the codes of the known errors
+// in the schema ErrorCode.
 func JSON(source []byte, known []Error) ([]byte, error) {
 	var document map[string]any
 	if err := yaml.Unmarshal(source, &document); err != nil {

@@ -23,7 +23,7 @@ type operation struct {
 	Summary string
 }
 
-// Reference returns the address of the operation in the API reference.
+// Reference returns the URL path and fragment of the operation in the API reference.
 func (o operation) Reference() string {
 	tag := strings.ReplaceAll(o.Tags[0], " ", "-")
 	return Path + "/reference#tag/" + tag + "/" + o.Method + o.Path

@@ -28,14 +28,16 @@ type indexPage struct {
 	Errors   []Error
 }
 
-// referencePage is the page of the viewer.
+// referencePage is the page of the API reference. In a sandbox it can send requests.
 type referencePage struct {
 	Info    Info
 	Sandbox bool
 }
 
+// page returns the data of a guide's page.
 func (s guideSet) page(info Info, g guide) page { return page{Info: info, Guide: g, Guides: s.list} }
 
+// render executes the template in the file name.
 func render(name string, data any) ([]byte, error) {
 	var rendered bytes.Buffer
 	if err := templates.ExecuteTemplate(&rendered, name, data); err != nil {
@@ -57,7 +59,7 @@ func prose(text string) template.HTML {
 	return template.HTML(html.String()) //nolint:gosec // escaped above
 }
 
-// PagePolicy is the Content-Security-Policy of guides and index. They have no script.
+// PagePolicy is the Content-Security-Policy of the guides and the index, which have no script.
 const PagePolicy = "default-src 'none'; style-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// hashCost is the bcrypt cost of every hash. All hashes have the same cost, so that all accounts
-// and unknown names take the same time. Only tests change it.
+// hashCost is the bcrypt cost of every hash. Because all hashes have the same cost, verification
+// takes the same time for all accounts and for unknown names. Only tests change it.
 var hashCost = 12
 
 // MinPassword is the minimum length of a password, in bytes. Only a sandbox may configure a shorter
 // one.
 const MinPassword = 16
 
-// maxPassword is the maximum length of a password, in bytes. bcrypt ignores what follows.
+// maxPassword is the maximum length of a password, in bytes. bcrypt ignores all bytes after it.
 const maxPassword = 72
 
 // maxName is the maximum length of an account's name, in bytes.
@@ -46,13 +46,14 @@ func ParseRole(text string) (Role, error) {
 // Account is an operator's account.
 type Account struct {
 	Role Role
-	hash func() []byte // a function, because a hash of a plain password is made only when needed
+	hash func() []byte // of the password; a plain password is hashed at the first call
 }
 
 // Accounts are the operators' accounts by name.
 type Accounts map[string]Account
 
-// Hash returns the line of an accounts file for a name, a password and a role.
+// Hash returns a line of an accounts file: the name, the bcrypt hash of the password, and the role.
+// It refuses a malformed name and a password that is too short or too long.
 func Hash(name, password string, role Role) (string, error) {
 	if err := checkName(name); err != nil {
 		return "", err
@@ -64,6 +65,8 @@ func Hash(name, password string, role Role) (string, error) {
 	return name + ":" + string(hash) + ":" + string(role), err
 }
 
+// checkName returns an error unless the name has 1 to maxName bytes without colons, white space and
+// control characters.
 func checkName(name string) error {
 	if name == "" || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool {
 		return r == ':' || unicode.IsControl(r) || unicode.IsSpace(r)
@@ -119,7 +122,8 @@ func (a Accounts) addHash(name string, hash []byte, role string) error {
 	return a.add(name, Account{parsed, func() []byte { return hash }})
 }
 
-// AddPassword adds an account with a password that the configuration holds in plain text.
+// AddPassword adds an account with a password that the configuration holds in plain text. It does
+// not check MinPassword.
 func (a Accounts) AddPassword(name, password string, role Role) error {
 	if len(password) > maxPassword {
 		return fmt.Errorf("operator: the password must have at most %d bytes", maxPassword)

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// rememberFor is how long accepted credentials are not verified again.
+	// rememberFor is the time for which accepted credentials are not verified again.
 	rememberFor = time.Minute
-	// rememberSize bounds the credentials that are remembered.
+	// rememberSize is the maximum number of remembered credentials.
 	rememberSize = 1000
 	// maxHashing bounds the concurrent verifications, each of which keeps a processor busy.
 	maxHashing = 2
-	// attemptTimeout bounds one attempt. It exceeds the time of one verification many times.
+	// attemptTimeout bounds one attempt. It is many times the duration of a verification.
 	attemptTimeout = 5 * time.Second
 	// busyRetryAfter is the Retry-After if no processor becomes free within attemptTimeout.
 	busyRetryAfter = time.Second
@@ -34,11 +34,11 @@ const (
 
 // Config configures a Login.
 type Config struct {
-	Accounts Accounts
-	Proxies  peer.Proxies
+	Accounts Accounts         // at least one
+	Proxies  peer.Proxies     // trusted to name the address of a browser
 	Now      func() time.Time // real time
 	Log      *slog.Logger
-	Metrics  *prometheus.Registry
+	Metrics  *prometheus.Registry // registers the counter of attempts
 }
 
 // Login authenticates operators. It is safe for concurrent use.
@@ -53,7 +53,7 @@ type Login struct {
 	outcomes *prometheus.CounterVec
 }
 
-// outcome is the end of an attempt, as the metric counts it.
+// outcome is the result of an attempt, as the metric counts it.
 type outcome string
 
 const (
@@ -93,17 +93,17 @@ func New(cfg Config) (*Login, error) {
 	return l, nil
 }
 
-// Operator is the account of a login.
+// Operator is an operator who has logged in.
 type Operator struct {
 	Name    string
 	Role    Role
-	Address string // of the browser
+	Address string // of the browser; "invalid IP" if it is unknown
 }
 
 // MayAct reports whether the operator may change state.
 func (o Operator) MayAct() bool { return o.Role == RoleAct }
 
-// Admit returns the operator whose credentials a request has. Otherwise ok is false, and Admit has
+// Admit returns the operator that the credentials of a request belong to. If ok is false, Admit has
 // answered the request: 401 without valid credentials; 429 after too many attempts, or if no
 // processor becomes free for the verification; 503 if the request ends first.
 func (l *Login) Admit(w http.ResponseWriter, r *http.Request) (o Operator, ok bool) {
@@ -116,6 +116,7 @@ func (l *Login) Admit(w http.ResponseWriter, r *http.Request) (o Operator, ok bo
 	return o, l.admit(w, r, o, password)
 }
 
+// admit reports whether the credentials are right, and answers the request if they are not.
 func (l *Login) admit(w http.ResponseWriter, r *http.Request, o Operator, password string) bool {
 	name, address := o.Name, o.Address
 	digest := l.digest(name, password)
@@ -145,6 +146,7 @@ func (l *Login) admit(w http.ResponseWriter, r *http.Request, o Operator, passwo
 	return false
 }
 
+// verdict is the result of an attempt. Only throttled and busy have a retryAfter.
 type verdict struct {
 	outcome    outcome
 	retryAfter time.Duration
@@ -175,8 +177,9 @@ func (l *Login) attempt(
 	return v
 }
 
-// verify takes the same time for each name. If no processor is free before ctx ends, the outcome is
-// busy: the credentials may be right.
+// verify compares a password with that of an account. It takes the same time for each name, known
+// or not. If no processor becomes free before ctx ends, the outcome is busy: the password may be
+// right.
 func (l *Login) verify(ctx context.Context, name, password string) verdict {
 	select {
 	case l.hashing <- struct{}{}:

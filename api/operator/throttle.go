@@ -14,9 +14,9 @@ const (
 	nameEvery          = 5 * time.Second
 )
 
-// throttle bounds the attempts of an address and those against an operator's name. It is local to
-// the process. An attempt from an address that has rested for a minute always passes, so that
-// guesses from elsewhere lock no operator out.
+// throttle limits the login attempts from an address, and those against an operator's name. It is
+// local to the process. The first attempt from an address without any in the last minute always
+// passes. Guesses from other addresses therefore lock no operator out.
 type throttle struct {
 	addresses, names *ratelimit.Buckets
 }
@@ -27,7 +27,8 @@ func newThrottle() *throttle {
 	}
 }
 
-// take admits an attempt and returns 0, or returns the time after which the next may be admitted.
+// take admits an attempt and returns 0, or returns the time after which the next attempt may be
+// admitted.
 func (t *throttle) take(now time.Time, address, name string) time.Duration {
 	byAddress := t.addresses.Of(address)
 	isFirst := byAddress.TokensAt(now) >= attemptsPerAddress

@@ -16,14 +16,14 @@ const (
 	HeaderForwardedFor = "X-Forwarded-For"
 )
 
-// maxHops bounds the number of proxies that are followed.
+// maxHops is the maximum number of entries of a header that are followed.
 const maxHops = 32
 
-// Proxies are the address prefixes of trusted proxies. Without any, the peer of the connection is
-// the client.
+// Proxies are the address prefixes of trusted proxies. Without any, the client is the peer of the
+// connection.
 type Proxies []netip.Prefix
 
-// ParseProxies parses single addresses and CIDR prefixes, without host bits.
+// ParseProxies parses single addresses and CIDR prefixes. A prefix must not have host bits.
 func ParseProxies(texts []string) (Proxies, error) {
 	proxies := make(Proxies, len(texts))
 	for i, text := range texts {
@@ -36,7 +36,8 @@ func ParseProxies(texts []string) (Proxies, error) {
 	return proxies, nil
 }
 
-// ParsePrefix parses a CIDR prefix. An address without a length is a prefix of itself alone.
+// ParsePrefix parses a CIDR prefix. An address without a length is the prefix of that address
+// alone.
 func ParsePrefix(text string) (netip.Prefix, error) {
 	if address, err := netip.ParseAddr(text); err == nil {
 		return address.Prefix(address.BitLen())
@@ -49,11 +50,12 @@ func (p Proxies) trusts(address netip.Addr) bool {
 }
 
 // Client returns the address of the client, from the address of the connection's peer and the
-// values of the headers X-Forwarded-For and Forwarded. It believes only trusted proxies. It begins
-// at the peer and follows a header from right to left, to the first address that is no trusted
-// proxy. At a malformed entry, and after maxHops, it stops at the last address reached. If both
-// headers are present and lead to different addresses, a client may have forged one: Client then
-// returns the peer.
+// values of the headers X-Forwarded-For and Forwarded.
+//
+// Client believes only trusted proxies. It begins at the peer and follows a header from right to
+// left, to the first address that is not a trusted proxy. At a malformed entry, and after maxHops,
+// it stops at the last address reached. If both headers are present and lead to different
+// addresses, a client may have forged one: Client then returns the peer.
 func (p Proxies) Client(peer netip.Addr, forwardedFor, forwarded []string) netip.Addr {
 	peer = plain(peer)
 	if !p.trusts(peer) || len(forwardedFor)+len(forwarded) == 0 {
@@ -96,7 +98,8 @@ func FromNet(address net.Addr) netip.Addr {
 // compare equal.
 func plain(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
 
-// walk follows the entries of one header, as Client says.
+// walk follows the entries of one header as Client describes it. parse reads an entry, and reports
+// false for a malformed one.
 func (p Proxies) walk(peer netip.Addr, entries []string, parse func(string) (netip.Addr, bool)) netip.Addr {
 	current := peer
 	for n := 0; n < min(len(entries), maxHops) && p.trusts(current); n++ {
@@ -119,8 +122,8 @@ func parseHop(text string) (netip.Addr, bool) {
 	return plain(withPort.Addr()), err == nil
 }
 
-// parseElement parses the parameter "for" of an element of Forwarded. It refuses "unknown" and
-// obfuscated identifiers.
+// parseElement parses the address in the parameter "for" of an element of Forwarded. It refuses
+// "unknown" and obfuscated identifiers.
 func parseElement(text string) (address netip.Addr, ok bool) {
 	for _, pair := range splitQuoted(text, ';') {
 		name, value, _ := strings.Cut(pair, "=")

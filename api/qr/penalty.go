@@ -5,16 +5,17 @@ import (
 	"math/bits"
 )
 
-// The penalties of the standard, for patterns that are hard to scan. An encoder chooses the mask
-// with the lowest total.
+// The penalties of the standard (ISO/IEC 18004) for patterns that are hard to scan. An encoder
+// chooses the mask with the lowest total. A module is one of the small squares of a code.
 const (
-	penaltyRun    = 2  // per run of five or more modules of a colour, and 1 more for each from the fifth on
-	penaltyBlock  = 3  // per square of 2 by 2 modules of a colour; squares may overlap
+	penaltyRun    = 2  // per run of five or more modules of one colour, and 1 more for each module from the fifth on
+	penaltyBlock  = 3  // per square of 2 by 2 modules of one colour; squares may overlap
 	penaltyFinder = 40 // per pattern that looks like a finder pattern
 	penaltyRatio  = 10 // per full 5 % by which the proportion of dark modules differs from a half
 )
 
-// penalty returns the total penalty of a code, as boombuler's encoder computes it.
+// penalty returns the total penalty of a code, as the encoder of github.com/boombuler/barcode
+// computes it.
 func (s *symbol) penalty() int {
 	total, dark := 0, 0
 	for i := range s.size {
@@ -40,7 +41,7 @@ func linePenalty(line uint64, size int) int {
 		five&^(five<<1)) + penaltyFinder*bits.OnesCount64(finders)
 }
 
-// blocks counts the squares of 2 by 2 modules of a colour in two adjacent rows.
+// blocks counts the squares of 2 by 2 modules of one colour in two adjacent rows.
 func blocks(above, below uint64, size int) int {
 	like, same := ^(above ^ above>>1), ^(above ^ below)
 	return bits.OnesCount64(like & same & (same >> 1) & (1<<(size-1) - 1))

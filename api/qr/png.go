@@ -12,13 +12,14 @@ import (
 
 const (
 	quietZone = 4   // modules on each side of the code, as the standard requires
-	minSize   = 256 // pixels of a side
+	minSize   = 256 // minimum width and height, in pixels
 
 	signature = "\x89PNG\r\n\x1a\n"
 	palette   = "\xff\xff\xff\x00\x00\x00" // 0 is white, 1 is black
 )
 
-// appendPNG appends a code as a PNG. Bit x of rows[y] is the module at (x, y).
+// appendPNG appends a code as a PNG. The code is square. Bit x of rows[y] is the module in column x
+// of line y.
 func appendPNG(into []byte, rows []uint64) []byte {
 	modules := len(rows) + 2*quietZone
 	wide := (minSize + 8*modules - 1) / (8 * modules) // bytes per module in a line
@@ -72,6 +73,15 @@ func appendLines(into []byte, rows []uint64, wide int) []byte {
 //	284, 285        110000, 110001      lengths 227 to 258
 //	256 to 283      1100100 to 1111111  end of block, lengths 3 to 226
 //	distances       0, 10, 11           33 to 48, 49 to 64, 65 to 96
+// deflater writes a DEFLATE stream (RFC 1951) of a single block, with the same Huffman codes for
+// every picture. The codes suit lines of white (0) and black (255) bytes. Most bytes are white, and
+// most lines equal the line above:
+//
+//	literal 0       0
+//	literal 255     10
+//	284, 285        110000, 110001      lengths 227 to 258
+//	256 to 283      1100100 to 1111111  end of block, lengths 3 to 226
+//	distances       0, 10, 11           33 to 48, 49 to 64, 65 to 96
 //
 // The only distance in use is that to the line above: the length of a line, 34 to 70 bytes.
 type deflater struct {
@@ -117,6 +127,7 @@ var blockHeader = func() (header []bitString) {
 	return header
 }()
 
+// put appends a string of bits to the stream.
 func (w *deflater) put(s bitString) {
 	w.pending |= s.bits << w.pendingBits
 	w.pendingBits += s.count
@@ -127,14 +138,16 @@ func (w *deflater) put(s bitString) {
 	}
 }
 
+// begin writes blockHeader.
 func (w *deflater) begin() {
 	for _, s := range blockHeader {
 		w.put(s)
 	}
 }
 
-// line writes height equal rows of size modules, with the quiet zone on both sides. A white byte is
-// a single zero bit in the stream, so that n zero bits are n white bytes.
+// line writes height equal rows of size modules, with the quiet zone on both sides: the first line
+// of pixels, then copies of it. A white byte is a single zero bit in the stream, so that n zero
+// bits are n white bytes.
 func (w *deflater) line(row uint64, size, height int) {
 	w.put(bitString{0, 1 + quietZone*w.wide})
 	for x := range size {
@@ -195,8 +208,8 @@ func (w *deflater) copy(length int) {
 // sum adds a number of equal lines to the checksum. low is 1 plus the sum of all bytes, and high is
 // the sum of the values of low after each byte, both modulo 65521.
 func (w *deflater) sum(row, lines uint64) {
-	// sum is the sum of a line's bytes. weighted multiplies each byte with the number of bytes from
-	// it to the end of the line: so many values of low include it.
+	// sum is the sum of a line's bytes. weighted multiplies each byte by the number of bytes from
+	// it to the end of the line, because that many values of low include it.
 	var sum, weighted uint64
 	for ; row != 0; row &= row - 1 {
 		first := 1 + w.wide*(quietZone+bits.TrailingZeros64(row))

@@ -7,12 +7,13 @@ import (
 )
 
 // Series makes codes of contents that share a prefix and have endings of a fixed length. It makes
-// the same codes as the encoder. It leaves contents that are not alphanumeric, and endings of
-// another length, to the encoder itself. A Series is safe for concurrent use.
+// the same codes as the encoder of github.com/boombuler/barcode, but faster. It leaves contents
+// that are not alphanumeric, and endings of another length, to the encoder itself. A Series is safe
+// for concurrent use.
 //
 // Error correction is linear, and every bit of a content has a fixed position in the code. Before
-// masking, a bit of the ending therefore inverts the same modules in all codes: its contribution.
-// A Series has the encoder make the code of the ending "00…0", and one code for each bit of the
+// masking, a bit of the ending therefore inverts the same modules in all codes: its contribution. A
+// Series has the encoder make the code of the ending "00…0", and one code for each bit of the
 // ending. It removes their masks, and XORs each with the first code to find the contribution. The
 // code of an ending is the first code XOR the contributions of its bits, with the best of the eight
 // masks.
@@ -22,7 +23,7 @@ type Series struct {
 	basis  func() (*basis, error) // nil if the prefix is not alphanumeric
 }
 
-// bases caches the basis functions of the process by basisKey. It is never emptied: a process has a
+// bases caches the function basis of each Series by basisKey. It is never emptied: a process has a
 // single public base URL, and so few prefixes.
 var bases sync.Map
 
@@ -32,8 +33,8 @@ type basisKey struct {
 }
 
 // NewSeries returns a Series for a prefix and the length of its endings, in bytes. The first code
-// of a prefix and length is slow. All Series of the process share the work that makes the others
-// fast.
+// of a prefix and length is slow. It computes what makes the others fast, and all Series of the
+// process share the result.
 func NewSeries(prefix string, ending int) *Series {
 	s := &Series{prefix: prefix, ending: ending}
 	if IsAlphanumeric(prefix) {
@@ -85,8 +86,8 @@ func (s *Series) AppendDataURI(into []byte, ending string) ([]byte, error) {
 // The alphanumeric mode encodes characters in pairs. A prefix of odd length ends with half a pair:
 // its last character forms a pair with the first one of the ending.
 type basis struct {
-	shared string    // the prefix without that last character
-	edge   string    // that last character, or ""
+	shared string    // the prefix, without its last character if its length is odd
+	edge   string    // that last character, or "" if the length is even
 	zero   symbol    // the code of shared followed by zeros instead of edge and ending
 	units  []unit    // of edge and ending
 	masks  [8]symbol // see maskSymbols
@@ -104,6 +105,8 @@ const (
 	radix      = len(alphanumeric)
 )
 
+// newBasis computes the basis of a prefix and a length of endings. It has the encoder make one code
+// for each bit.
 func newBasis(prefix string, ending int) (*basis, error) {
 	shared := len(prefix) &^ 1
 	b := &basis{shared: prefix[:shared], edge: prefix[shared:]}

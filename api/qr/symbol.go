@@ -30,6 +30,7 @@ func (s *symbol) xor(other *symbol) {
 	}
 }
 
+// symbolOf returns the code that the encoder has made as a symbol.
 func symbolOf(code barcode.Barcode) *symbol {
 	s := &symbol{size: code.Bounds().Dx()}
 	for y := range s.size {
@@ -42,8 +43,8 @@ func symbolOf(code barcode.Barcode) *symbol {
 	return s
 }
 
-// isFunction reports whether a module belongs to a function pattern or to the format or version
-// information. All other modules hold data.
+// isFunction reports whether a module at (x, y) belongs to a function pattern or to the format or
+// version information. All other modules hold data. size is that of the code, in modules per side.
 func isFunction(x, y, size int) bool {
 	switch {
 	case x == 6 || y == 6, x < 9 && y < 9, x < 9 && y >= size-8, x >= size-8 && y < 9:
