@@ -7,18 +7,20 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxBuckets bounds the keys that Buckets remember.
+// maxBuckets is the maximum number of keys that Buckets remember.
 const maxBuckets = 10_000
 
-// Buckets are token buckets by key, local to the process. They do not need Redis. A bucket that was
-// evicted starts full again. Buckets are safe for concurrent use.
+// Buckets are token buckets by key, in the memory of this process. They do not need Redis. Above
+// maxBuckets keys, they forget the least recently used one, whose bucket then starts full again.
+// Buckets are safe for concurrent use.
 type Buckets struct {
-	every time.Duration
-	burst int
+	every time.Duration // refills one token
+	burst int           // tokens of a full bucket
 	known *lru.Cache[string, *rate.Limiter]
 }
 
-// NewBuckets returns buckets that hold burst tokens and get another one in every interval.
+// NewBuckets returns buckets of burst tokens that start full and refill by one token in every
+// interval.
 func NewBuckets(every time.Duration, burst int) *Buckets {
 	known, err := lru.New[string, *rate.Limiter](maxBuckets)
 	if err != nil {

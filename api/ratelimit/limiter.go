@@ -32,14 +32,14 @@ type Limiter struct {
 	takes         coalesce.Coalescer[*take, taken]
 }
 
-// take is one call of takeScript.
+// take is one call of takeScript, with its KEYS and ARGV.
 type take struct {
 	keys []string
 	args []any
 }
 
-// New returns a limiter that owns the client. The client's commands must fail after Timeout,
-// without a retry.
+// New returns a limiter with the rates of the classes; a class without a rate is unlimited. The
+// limiter owns the client. The client's commands must fail after Timeout, without a retry.
 func New(client redis.UniversalClient, rates map[Class]Rate) *Limiter {
 	return newLimiter(client, rates, Timeout)
 }
@@ -84,7 +84,8 @@ end
 return answer
 `)
 
-// Take counts a request against the default limit and the limit of its class.
+// Take counts a request against the limit Default and the limit of its class. If Redis fails or is
+// slow, it allows the request.
 func (l *Limiter) Take(ctx context.Context, client models.ClientID, class Class) Decision {
 	classes := l.limited(class)
 	if len(classes) == 0 {
@@ -97,7 +98,7 @@ func (l *Limiter) Take(ctx context.Context, client models.ClientID, class Class)
 	return decision
 }
 
-// limited returns those of Default and the class that have a limit.
+// limited returns those of the classes Default and class that have a limit.
 func (l *Limiter) limited(class Class) []Class {
 	var classes []Class
 	for _, c := range []Class{Default, class} {
@@ -169,6 +170,7 @@ type taken struct {
 // evaluate is a way to run takeScript: by its hash or by its text.
 type evaluate func(ctx context.Context, s redis.Scripter, keys []string, args ...any) *redis.Cmd
 
+// send runs takeScript for each take in one round trip.
 func (l *Limiter) send(ctx context.Context, takes []*take, run evaluate) []taken {
 	calls, answers := make([]*redis.Cmd, len(takes)), make([]taken, len(takes))
 	_, _ = l.redis.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each call has its error
@@ -183,6 +185,7 @@ func (l *Limiter) send(ctx context.Context, takes []*take, run evaluate) []taken
 	return answers
 }
 
+// decide converts an answer of takeScript about the buckets of the classes.
 func (l *Limiter) decide(classes []Class, answer []int64) Decision {
 	d := Decision{Allowed: answer[0] == 1}
 	for i, class := range classes {
@@ -198,6 +201,7 @@ func (l *Limiter) decide(classes []Class, answer []int64) Decision {
 	return d
 }
 
+// limit returns what is known of a limit without Redis.
 func (l *Limiter) limit(class Class) Limit {
 	rate := l.rates[class]
 	return Limit{Name: string(class), Quota: int64(rate.Burst), Window: rate.window()}

@@ -31,12 +31,12 @@ type Limit struct {
 	Name      string        // a structured-field token, such as the class
 	Quota     int64         // requests per window
 	Window    time.Duration // at least one second
-	Remaining int64
+	Remaining int64         // requests that the bucket still has tokens for
 	Reset     time.Duration // until the whole quota is available again
 	Unknown   bool          // Remaining and Reset are unknown
 }
 
-// A Rate is a token bucket of Burst tokens that refills at PerSecond. The zero Rate is unlimited.
+// Rate is a token bucket of Burst tokens that refills at PerSecond. The zero Rate is unlimited.
 type Rate struct {
 	PerSecond float64
 	Burst     int
@@ -59,7 +59,8 @@ func ParseRate(text string, burstSeconds float64) (Rate, error) {
 	return Rate{perSecond, int(max(1, math.Ceil(perSecond*burstSeconds)))}, nil
 }
 
-// Divide returns the rate divided by n. Its burst is what it refills in 10 seconds.
+// Divide returns the rate divided by n, with a burst of the tokens that it refills in 10 seconds,
+// at least 1.
 func (r Rate) Divide(n float64) Rate {
 	if r.off() {
 		return r

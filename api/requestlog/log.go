@@ -18,30 +18,30 @@ import (
 // The bounds of the request log: the requests of each organisation, and the number of
 // organisations.
 const (
-	// MaxRequests is how many requests of an organisation are kept.
+	// MaxRequests is the maximum number of requests that are kept of an organisation.
 	MaxRequests     = 1000
 	maxRequestBytes = 2 << 20
 	maxRequestOrgs  = 16
-	// loggedPerSecond and loggedBurst bound how many requests of an organisation are kept, so that
-	// the log of a load test costs little.
+	// loggedPerSecond and loggedBurst bound the rate at which requests of an organisation are kept,
+	// so that the log of a load test costs little.
 	loggedPerSecond = 50
 	loggedBurst     = 500
-	// maxBody is how much of a body is kept, in bytes.
+	// maxBody is the maximum size of a body that is kept, in bytes. The rest is cut off.
 	maxBody = 8 << 10
 )
 
 // LoggedRequest is an API request with its answer, as the request log keeps it.
 type LoggedRequest struct {
 	TraceID         models.TraceID
-	At              time.Time
-	Took            time.Duration
+	At              time.Time     // when it was answered
+	Took            time.Duration // until the answer
 	Method          string
-	Target          string // path and query as they were sent
-	Route           string // as in the API description; "" for none
+	Target          string // path and query as they were sent, without secrets
+	Route           string // the path template of the OpenAPI document; "" for none
 	Client          models.ClientID
-	Console         bool // made by the console
+	Console         bool // the console made it
 	Status          int
-	ErrorCode       string // of the first fault, as in the catalogue of errors; "" for a success
+	ErrorCode       string // of the first fault, with docs.CodePrefix; "" for a success
 	RequestHeaders  []Header
 	RequestBody     Body
 	ResponseHeaders []Header
@@ -51,7 +51,7 @@ type LoggedRequest struct {
 // Header is one header of a LoggedRequest.
 type Header struct{ Name, Value string }
 
-// Body is the beginning of a body.
+// Body is the beginning of a body, without secrets.
 type Body struct {
 	Text string
 	Size int // of the whole body in bytes; -1: it was streamed, and nothing is kept
@@ -61,7 +61,7 @@ type Body struct {
 func (b Body) Cut() bool { return b.Size > len(b.Text) && b.Size > maxBody }
 
 // Log keeps the latest API requests of this process in memory, in bounded space, without secrets
-// and tokens. It is safe for concurrent use. Latest of a nil log is empty.
+// and tokens. It is safe for concurrent use. Latest and Find of a nil *Log find nothing.
 type Log struct {
 	kept    *Recent[LoggedRequest]
 	limits  *lru.Cache[models.OrganisationID, *rate.Limiter]
@@ -77,8 +77,8 @@ func New() *Log {
 	return &Log{kept: NewRecent[LoggedRequest](maxRequestOrgs, MaxRequests, maxRequestBytes), limits: limits}
 }
 
-// Admits reports whether a request of an organisation is to be kept, and counts it. After a burst,
-// it leaves out the requests above loggedPerSecond.
+// Admits reports whether the log has room for another request of an organisation now, and counts
+// that request. After a burst of loggedBurst, it refuses requests above loggedPerSecond.
 func (l *Log) Admits(organisation models.OrganisationID, now time.Time) bool {
 	limit, ok := l.limits.Get(organisation)
 	if !ok {
@@ -89,7 +89,7 @@ func (l *Log) Admits(organisation models.OrganisationID, now time.Time) bool {
 }
 
 // Add keeps a request of an organisation, and notifies its watches. It redacts the target and the
-// headers; KeepBody has redacted the bodies.
+// headers. The bodies must come from KeepBody, which redacts them.
 func (l *Log) Add(organisation models.OrganisationID, e LoggedRequest) {
 	e.Target = redact(e.Target)
 	size := len(e.Target) + len(e.Route) + len(e.ErrorCode)
@@ -112,7 +112,7 @@ func (l *Log) Latest(organisation models.OrganisationID) []LoggedRequest {
 	return l.kept.Latest(organisation)
 }
 
-// Find returns a request of the organisation by its trace id.
+// Find returns a request of the organisation by its trace id, and whether the log has it.
 func (l *Log) Find(organisation models.OrganisationID, trace string) (LoggedRequest, bool) {
 	latest := l.Latest(organisation)
 	i := slices.IndexFunc(latest, func(e LoggedRequest) bool { return string(e.TraceID) == trace })
@@ -139,11 +139,11 @@ var loggedHeaders = func() map[string]string {
 	return names
 }()
 
-// MaxHeader is how much of a header's value is kept, in bytes.
+// MaxHeader is the maximum size of a header's value that is kept, in bytes. The rest is cut off.
 const MaxHeader = 512
 
-// AppendHeader adds a copy of a header, named in its canonical form, to the list if the log keeps
-// it.
+// AppendHeader appends a copy of a header to the list if the log keeps headers of that name. name
+// is in canonical form.
 func AppendHeader(list []Header, name, value []byte) []Header {
 	kept, ok := loggedHeaders[string(name)]
 	if !ok {
@@ -159,7 +159,7 @@ func KeepBody(body []byte) Body {
 	return Body{Text: Clip(text, maxBody), Size: len(body)}
 }
 
-// Clip returns at most n bytes of a text, as valid UTF-8 that ends with a whole character.
+// Clip cuts a text to at most n bytes and returns it as valid UTF-8. It cuts no character in two.
 func Clip(text string, n int) string {
 	if !utf8.ValidString(text) { // the check is cheap
 		text = strings.ToValidUTF8(text, "\uFFFD")
@@ -200,6 +200,7 @@ var redactions = []struct {
 	{[]string{"eyJ"}, regexp.MustCompile(`eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`), "[redacted]"}, // a JWT
 }
 
+// redact returns the text with "[redacted]" in place of secrets.
 func redact(text string) string {
 	for _, r := range redactions {
 		if slices.ContainsFunc(r.marks, func(mark string) bool { return strings.Contains(text, mark) }) {

@@ -12,11 +12,12 @@ import (
 )
 
 // Position is a position in the request log of an organisation. Its number is valid in one list
-// only. In any other list, such as that of another process or after a restart, its time decides.
+// only. In any other list, such as that of another process or after a restart, its time is used
+// instead.
 type Position struct {
-	list   string // its records.id; "" if the log had no list for the organisation
-	number int64  // of the request before the position
-	at     models.Millis
+	list   string        // the id of the records; "" if the log had none of the organisation
+	number int64         // of the request before the position, in that list
+	at     models.Millis // the time of that request, or of the caller
 }
 
 // String returns the position as ParsePosition reads it.
@@ -46,7 +47,8 @@ type Entry struct {
 	Position Position
 }
 
-// End returns the position after the latest request of an organisation.
+// End returns the position after the latest request of an organisation. now becomes the time of the
+// position.
 func (l *Log) End(organisation models.OrganisationID, now time.Time) (end Position) {
 	l.kept.read(organisation, func(kept *records[LoggedRequest]) {
 		end = Position{kept.id, kept.added, models.MillisOf(now)}
@@ -55,7 +57,7 @@ func (l *Log) End(organisation models.OrganisationID, now time.Time) (end Positi
 }
 
 // Newest returns up to limit requests of an organisation that match, newest first. end is the
-// position after the latest request.
+// position after the latest request. now becomes the time of that position.
 func (l *Log) Newest(
 	organisation models.OrganisationID, now time.Time, limit int, matches func(*LoggedRequest) bool,
 ) (found []LoggedRequest, end Position) {
@@ -73,8 +75,8 @@ func (l *Log) Newest(
 	return found, end
 }
 
-// After returns up to limit requests after a position that match, oldest first, and the position
-// from which to go on. more reports whether requests follow that After has not looked at.
+// After returns up to limit requests after a position that match, oldest first. next is the
+// position from which to go on. more reports whether After has left later requests unread.
 func (l *Log) After(
 	organisation models.OrganisationID, from Position, limit int, matches func(*LoggedRequest) bool,
 ) (found []Entry, next Position, more bool) {
@@ -96,8 +98,8 @@ func (l *Log) After(
 	return found, next, more
 }
 
-// indexAfter returns the index of the first request after a position. It compares the times for a
-// position of another list, and includes that position's own millisecond.
+// indexAfter returns the index of the first request after a position. For a position of another
+// list, it is the first request at or after the position's millisecond.
 func indexAfter(kept *records[LoggedRequest], from Position) int {
 	if from.list == kept.id {
 		return kept.indexAfter(from.number)

@@ -9,8 +9,8 @@ import (
 	"partnerbilling/models"
 )
 
-// Recent keeps the latest records of each organisation in memory. It bounds the records and bytes
-// of an organisation, and drops the oldest records above them. It also bounds the number of
+// Recent keeps the latest records of each organisation in memory. It bounds the number and the
+// bytes of an organisation's records, and drops the oldest ones first. It also bounds the number of
 // organisations, and drops the least recently used one. It is safe for concurrent use.
 type Recent[T any] struct {
 	maxRecords, maxBytes int
@@ -18,14 +18,16 @@ type Recent[T any] struct {
 	byOrganisation       *lru.Cache[models.OrganisationID, *records[T]]
 }
 
-// records are those of one organisation, oldest first.
+// records are the records of one organisation, oldest first. The first record ever added has the
+// number 1, the next one 2, and so on.
 type records[T any] struct {
 	id    string // random; no other list has it
 	list  []record[T]
-	bytes int
-	added int64 // number of records ever added, and so that of the last one
+	bytes int   // sum of the sizes in list
+	added int64 // number of the latest record
 }
 
+// record is one record with its size in bytes, recordOverhead included.
 type record[T any] struct {
 	value T
 	size  int
@@ -34,8 +36,8 @@ type record[T any] struct {
 // recordOverhead is added to the size of each record's texts, in bytes.
 const recordOverhead = 512
 
-// NewRecent returns an empty Recent with bounds: of organisations, and of the records and bytes of
-// each.
+// NewRecent returns an empty Recent. It keeps at most maxRecords records and maxBytes bytes of each
+// organisation, and at most the given number of organisations.
 func NewRecent[T any](organisations, maxRecords, maxBytes int) *Recent[T] {
 	byOrganisation, err := lru.New[models.OrganisationID, *records[T]](organisations)
 	if err != nil {
@@ -44,8 +46,8 @@ func NewRecent[T any](organisations, maxRecords, maxBytes int) *Recent[T] {
 	return &Recent[T]{maxRecords: maxRecords, maxBytes: maxBytes, byOrganisation: byOrganisation}
 }
 
-// Add keeps a record whose texts have a size in bytes, and drops the oldest records that exceed the
-// bounds.
+// Add keeps a record, and drops the oldest records that exceed the bounds. size is the size of the
+// record's texts, in bytes.
 func (r *Recent[T]) Add(organisation models.OrganisationID, value T, size int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

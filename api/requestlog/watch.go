@@ -6,8 +6,8 @@ import (
 	"partnerbilling/models"
 )
 
-// watches notify event streams about new requests. An organisation without a stream costs one map
-// lookup for each request.
+// watches notifies event streams about new requests. For an organisation without a stream, a
+// request costs one map lookup. The zero value is ready for use.
 type watches struct {
 	mu   sync.Mutex
 	open map[models.OrganisationID]*watch
@@ -29,7 +29,7 @@ type Watch struct {
 	watch        *watch
 }
 
-// Watch begins to watch the requests of an organisation. Close must be called once.
+// Watch begins to watch the requests of an organisation. The caller must call Close once.
 func (l *Log) Watch(organisation models.OrganisationID) *Watch {
 	s := &l.watches
 	s.mu.Lock()

@@ -1,5 +1,5 @@
 // Package sealed encrypts short values into texts that clients carry for the service, such as
-// pagination cursors and sessions. The service stores none of them.
+// pagination cursors and sessions. The service does not store the texts.
 package sealed
 
 import (
@@ -46,7 +46,8 @@ type Box struct {
 	MaxSize int
 }
 
-// Seal encrypts and authenticates plain. The text opens only with the same scope.
+// Seal encrypts and authenticates plain. scope is authenticated, but is not part of the text: Open
+// needs the same scope. It may be nil.
 func (b Box) Seal(ctx context.Context, plain, scope []byte) (string, error) {
 	key, err := b.Keys.Current(ctx, Purpose)
 	if err != nil {
@@ -108,7 +109,8 @@ func (b Box) open(key models.Key, raw, scope []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// cipher returns the cipher (AES-256-GCM) of the text that begins with head.
+// cipher returns the cipher (AES-256-GCM) of the text that begins with head: key id, salt and
+// nonce.
 func (b Box) cipher(key models.Key, head []byte) (cipher.AEAD, error) {
 	secret, err := hkdf.Key(sha256.New, key.Secret, head[len(key.ID):headSize-nonceSize], b.Label, 32)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Canonical returns the canonical form of a value. All texts with the same parsed value have the
-// same one: no white space, members sorted by code points, and uniform string escapes. It preserves
-// the order of elements, code points and number literals.
+// Canonical returns the canonical form of a value, which is the same for all texts with the same
+// parsed value. It has no white space, members sorted by code points, and uniform string escapes.
+// It preserves the order of elements, code points and number literals.
 func Canonical(v Value) []byte {
 	var c canonicaliser
 	size := 0
@@ -21,6 +21,7 @@ func Canonical(v Value) []byte {
 	return c.append(make([]byte, 0, size), v)
 }
 
+// canonicaliser appends canonical forms to a buffer.
 type canonicaliser struct {
 	members []Value // stack of the open objects' members
 }

@@ -33,7 +33,8 @@ type Fault struct {
 }
 
 // Fields reads the members of an object. All Fields that derive from one NewObject share one list
-// of faults. A caller decodes the whole body first and then calls Faults.
+// of faults. A caller decodes the whole body first and then calls Faults. If there are faults, it
+// must not use the values.
 type Fields struct {
 	value  Value
 	faults *faults
@@ -69,8 +70,9 @@ func (f *faults) addUnknown(path func() string, start, stop uint32) {
 	f.unknown += uint64(stop - start)
 }
 
-// NewObject starts to decode an object. Keys that differ from a known field only in case are
-// faults. Other unknown keys are ignored within the document's limit.
+// NewObject starts to decode an object. known are the names of its fields. Keys that differ from a
+// known field only in case are faults. Other unknown keys are ignored, up to Limits.UnknownBytes of
+// the document.
 func NewObject(v Value, known ...string) Fields {
 	f := Fields{value: v, faults: &faults{}, index: -1}
 	if v.doc != nil {
@@ -96,7 +98,7 @@ func (f Fields) Faults() []Fault {
 	return all.list
 }
 
-// Path returns the path of a field of this object from the body's root.
+// Path returns the path from the body's root to a field of this object, such as rows[17].amount.
 func (f Fields) Path(name string) string {
 	if self := f.path(); self != "" {
 		return self + "." + name
@@ -104,7 +106,7 @@ func (f Fields) Path(name string) string {
 	return name
 }
 
-// path returns the path of this object from the body's root. The root's path is "".
+// path returns the path from the body's root to this object. The root's path is "".
 func (f Fields) path() string {
 	if f.index >= 0 {
 		return elementPath(f.base, f.index)
@@ -180,7 +182,8 @@ func outOfRange(n int64, checks []func(int64) error) string {
 	return fmt.Sprintf("must be an integer from -%d to %d", MaxInteger, MaxInteger)
 }
 
-// OptionalObject reads an object that may be absent or null. It reports whether there is an object.
+// OptionalObject reads an object that may be absent or null. known are the names of its fields. It
+// reports whether there is an object.
 func (f Fields) OptionalObject(name string, known ...string) (Fields, bool) {
 	v, ok := f.get(name)
 	if !ok {
@@ -195,9 +198,9 @@ func (f Fields) OptionalObject(name string, known ...string) (Fields, bool) {
 	return child, true
 }
 
-// RequiredObjects reads a required array of minLen to maxLen objects. The sequence yields the index
-// and the fields of each object. It finds the faults of the elements as it goes, and ignores
-// elements past maxLen.
+// RequiredObjects reads a required array of minLen to maxLen objects. known are the names of their
+// fields. The sequence yields the index and the fields of each object. It finds the faults of the
+// elements as it goes, and ignores elements past maxLen.
 func (f Fields) RequiredObjects(name string, minLen, maxLen int, known ...string) iter.Seq2[int, Fields] {
 	if _, ok := f.get(name); !ok {
 		f.missing(name)
@@ -205,7 +208,7 @@ func (f Fields) RequiredObjects(name string, minLen, maxLen int, known ...string
 	return f.OptionalObjects(name, minLen, maxLen, known...)
 }
 
-// OptionalObjects is RequiredObjects for an array that may be absent or null.
+// OptionalObjects is like RequiredObjects for an array that may be absent or null.
 func (f Fields) OptionalObjects(name string, minLen, maxLen int, known ...string) iter.Seq2[int, Fields] {
 	v := f.array(name, minLen, maxLen)
 	return func(yield func(int, Fields) bool) {
@@ -244,6 +247,7 @@ func (f Fields) OptionalStrings(name string, maxLen int, checks ...func(string) 
 	return list
 }
 
+// array returns an array, or the zero Value if there is none. It records a wrong type or length.
 func (f Fields) array(name string, minLen, maxLen int) Value {
 	v, ok := f.get(name)
 	if !ok {
@@ -271,6 +275,7 @@ func (f Fields) fault(kind FaultKind, name, message string) {
 	f.faults.add(Fault{Kind: kind, Target: f.Path(name), Message: message})
 }
 
+// check records the first failed check of a value as the field's fault.
 func check[T any](f Fields, name string, value T, checks []func(T) error) {
 	for _, c := range checks {
 		if err := c(value); err != nil {
@@ -308,7 +313,7 @@ func parseInteger(v Value) (int64, bool) {
 	return n, true
 }
 
-// AtLeast returns a check that an integer is at least minimum.
+// AtLeast returns a check that an integer is from minimum to MaxInteger.
 func AtLeast(minimum int64) func(int64) error {
 	return func(n int64) error {
 		switch {

@@ -19,6 +19,7 @@ func Diff(a, b Value, limit int) []string {
 	return d.paths
 }
 
+// differ collects the paths of differences, up to its limit.
 type differ struct {
 	limit int
 	paths []string
@@ -72,6 +73,7 @@ func (d *differ) member(path string, a, b Value) {
 	d.compare(memberPath(path, a.name()), a, b)
 }
 
+// arrays compares arrays element by element.
 func (d *differ) arrays(path string, a, b Value) {
 	na, nb := a.at+1, b.at+1
 	for i := 0; (na < a.node().end || nb < b.node().end) && !d.full(); i++ {
@@ -92,6 +94,7 @@ func (d *differ) arrays(path string, a, b Value) {
 
 func isScalar(v Value) bool { return v.Kind() < Array }
 
+// elementPath appends the index of an element to a path.
 func elementPath(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
 // memberPath appends a member to a path. A plain name follows a dot. Any other name follows in

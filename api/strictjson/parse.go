@@ -36,11 +36,10 @@ type Limits struct {
 	UnknownBytes int
 }
 
-// Parse parses a JSON object without limits. Every error is an *Error. The Value does not alias
-// data.
+// Parse parses a JSON object like ParseWithin, without Limits.
 func Parse(data []byte) (Value, error) { return ParseWithin(data, Limits{}) }
 
-// ParseWithin parses a JSON object within limits. It stops at the first value beyond the limit.
+// ParseWithin parses a JSON object within limits. It stops at the first value beyond Limits.Values.
 // Every error is an *Error. The Value does not alias data.
 func ParseWithin(data []byte, limits Limits) (Value, error) {
 	if bytes.HasPrefix(data, []byte("\xef\xbb\xbf")) {
@@ -84,8 +83,9 @@ func estimateNodes(data []byte) int {
 	return min(n, len(data)/2+1)
 }
 
-// countValues counts the values of a JSON text without allocating, until there are more than the
-// limit. It counts by separators. A malformed text may therefore be refused for too many values.
+// countValues counts the values of a JSON text without allocating, but not further than one above
+// the limit. It counts by separators. A malformed text may therefore be refused for too many
+// values.
 func countValues(data []byte, limit int) int {
 	n := 1
 	for i := 0; i < len(data) && n <= limit; i++ {
@@ -114,6 +114,7 @@ func endOfString(data []byte, i int) int {
 	return i
 }
 
+// parser builds the nodes of a document from the tokens of dec.
 type parser struct {
 	dec     *jsontext.Decoder
 	data    []byte // the document
@@ -128,6 +129,7 @@ type parser struct {
 	hasName bool
 }
 
+// parse reads the outermost object, and refuses anything after it.
 func (p *parser) parse() error {
 	for {
 		if err := p.step(); err != nil {
@@ -146,7 +148,7 @@ func (p *parser) parse() error {
 	return nil
 }
 
-// step reads the next token.
+// step reads the next token into nodes.
 func (p *parser) step() error {
 	switch kind := p.dec.PeekKind(); kind {
 	case jsontext.KindBeginObject:
@@ -170,6 +172,7 @@ func (p *parser) step() error {
 	}
 }
 
+// begin reads the opening bracket of a container.
 func (p *parser) begin(kind Kind) error {
 	if _, err := p.dec.ReadToken(); err != nil {
 		return p.fault(err)
@@ -183,7 +186,8 @@ func (p *parser) begin(kind Kind) error {
 	return p.add(node{kind: kind, start: uint32(offset - 1)})
 }
 
-// scalar adds the scalar of n bytes that was read last, or keeps it as the name of the next value.
+// scalar adds the scalar of n bytes that was read last. A string that is a member's name is kept
+// for the next value instead.
 func (p *parser) scalar(kind jsontext.Kind, n int) error {
 	stop := uint32(p.dec.InputOffset())
 	start := stop - uint32(n)
@@ -209,7 +213,7 @@ func (p *parser) scalar(kind jsontext.Kind, n int) error {
 	return p.add(value)
 }
 
-// unquote returns the content of a quoted string. It decodes escapes.
+// unquote returns the content of a quoted string, with escapes decoded.
 func (p *parser) unquote(start, stop uint32) (span, error) {
 	quoted := p.data[start:stop]
 	if bytes.IndexByte(quoted, '\\') < 0 {
@@ -227,6 +231,7 @@ func (p *parser) unquote(start, stop uint32) (span, error) {
 	return span{uint32(len(p.data) + at), uint32(len(decoded) - at)}, nil
 }
 
+// add appends a node, under the name that was read before it if there is one.
 func (p *parser) add(value node) error {
 	if p.limits.Values > 0 && len(p.nodes) == p.limits.Values {
 		return tooManyValues(p.limits.Values)

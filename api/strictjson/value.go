@@ -40,9 +40,10 @@ type node struct {
 	kind  Kind
 }
 
-// span is a piece of a document's text followed by its decoded strings.
+// span is a piece of the concatenation of a document's text and decoded strings.
 type span struct{ at, length uint32 }
 
+// get returns the text of a span.
 func (d *document) get(s span) string {
 	if int(s.at) < len(d.text) {
 		return d.text[s.at : s.at+s.length]

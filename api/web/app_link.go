@@ -9,18 +9,19 @@ import (
 	"strings"
 )
 
-// AppLink is a deep link that opens the customer app at a page's path. The zero AppLink is no link.
+// AppLink is a pattern of deep links that open the customer app at the path of a page. The zero
+// AppLink makes no links.
 type AppLink struct{ before, after string }
 
-// appLinkPath is the placeholder of the path in an AppLink's text.
+// appLinkPath is the placeholder of the path in the text of an AppLink.
 const appLinkPath = "{path}"
 
 // ErrAppLink is wrapped by the errors of ParseAppLink.
 var ErrAppLink = errors.New("web: app link")
 
-// ParseAppLink parses a deep link such as "https://app.example/{path}" or "example-app://{path}".
-// It is a URL that contains {path} exactly once, where a page inserts its own path ("signup/…"). An
-// empty text is the zero AppLink.
+// ParseAppLink parses a pattern such as "https://app.example/{path}" or "example-app://{path}". It
+// is a URL that contains {path} exactly once, in place of the path of a page ("signup/…"). An empty
+// text is the zero AppLink. Errors wrap ErrAppLink.
 func ParseAppLink(text string) (AppLink, error) {
 	if text == "" {
 		return AppLink{}, nil
@@ -47,7 +48,7 @@ func (l AppLink) String() string {
 	return l.before + appLinkPath + l.after
 }
 
-// to returns the link for a path that needs no escaping, "" for the zero AppLink.
+// to returns the deep link for a path that needs no escaping, "" for the zero AppLink.
 func (l AppLink) to(path string) template.URL {
 	if l == (AppLink{}) {
 		return ""

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// minContrast is the minimum contrast of text with its background in WCAG 2.2, level AA.
+// minContrast is the minimum contrast of text with its background in WCAG 2.2, level AA. The hosted
+// pages show an organisation's colour, or a shade of it that keeps this contrast.
 const minContrast = 4.5
 
 // rgb is a colour: red, green and blue in sRGB.
@@ -54,7 +55,7 @@ func contrast(a, b rgb) float64 {
 	return (light + 0.05) / (dark + 0.05)
 }
 
-// mixed returns the colour mixed with another one, whose part is from 0 to 1.
+// mixed returns the colour mixed with another one. part, from 0 to 1, is the share of the other.
 func (c rgb) mixed(other rgb, part float64) rgb {
 	for i := range c {
 		c[i] = uint8(math.Round(float64(c[i])*(1-part) + float64(other[i])*part))
@@ -62,7 +63,8 @@ func (c rgb) mixed(other rgb, part float64) rgb {
 	return c
 }
 
-// label returns white if it is legible on the colour, and black otherwise. One of them always is.
+// label returns the colour of text on c: white if it is legible, otherwise black. One of them is
+// legible on every colour.
 func (c rgb) label() rgb {
 	if contrast(white, c) >= minContrast {
 		return white
@@ -87,6 +89,7 @@ var (
 // groundRule matches a background colour of text in the palette.
 var groundRule = regexp.MustCompile(`--(?:ground|card|tint):(#[0-9a-f]{6})\b`)
 
+// groundsIn returns the background colours of text in a palette.
 func groundsIn(palette string) (grounds []rgb) {
 	for _, match := range groundRule.FindAllStringSubmatch(palette, -1) {
 		if ground, ok := parseRGB(match[1]); ok {
@@ -99,8 +102,8 @@ func groundsIn(palette string) (grounds []rgb) {
 // accentSteps is the number of steps in which accent mixes a colour with the far colour.
 const accentSteps = 64
 
-// accent returns c, mixed with as little of the scheme's far colour as makes it legible on every
-// ground.
+// accent returns a colour near c that is legible on every ground. It mixes c with the scheme's far
+// colour in steps, and takes the first legible mixture.
 func (s scheme) accent(c rgb) rgb {
 	for step := range accentSteps {
 		if mixed := c.mixed(s.far, float64(step)/accentSteps); s.legible(mixed) {
@@ -110,6 +113,7 @@ func (s scheme) accent(c rgb) rgb {
 	return s.far
 }
 
+// legible reports whether text of a colour is legible on every ground.
 func (s scheme) legible(c rgb) bool {
 	for _, ground := range s.grounds {
 		if contrast(c, ground) < minContrast {
@@ -119,22 +123,23 @@ func (s scheme) legible(c rgb) bool {
 	return true
 }
 
-// derivedColours are the colours of organisations without one of their own.
+// derivedColours are the colours for organisations without a colour of their own.
 var derivedColours = [...]rgb{
 	{0x1f, 0x5f, 0xae}, {0x0f, 0x6b, 0x5c}, {0x6b, 0x3f, 0xa0},
 	{0x7a, 0x52, 0x00}, {0xa0, 0x2c, 0x6b}, {0x3d, 0x5a, 0x80},
 }
 
-// colourOf returns the colour of an organisation without one of its own. It depends on the name
-// alone, so that all pages of the organisation have the same colour.
+// colourOf returns the colour of an organisation without a colour of its own. It depends on the
+// name alone, so that all pages of the organisation have the same colour.
 func colourOf(name string) rgb {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(name)) // never fails
 	return derivedColours[sum.Sum32()%uint32(len(derivedColours))]
 }
 
-// variables returns the style sheet of an organisation's colour. --brand is the colour itself, --on
-// the colour of text on it, and --accent that of text and lines on any background of the palette.
+// variables returns the style sheet of an organisation's colour c. --brand is the colour itself,
+// and --on the colour of text on it. --accent is the colour of text and lines on the backgrounds of
+// the palette.
 func (c rgb) variables() template.CSS {
 	return template.CSS(fmt.Sprintf( //nolint:gosec // made of colours
 		":root{--brand:%s;--on:%s;--accent:%s}@media(prefers-color-scheme:dark){:root{--accent:%s}}",

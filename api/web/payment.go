@@ -13,13 +13,13 @@ type PaymentState string
 
 // The states of the page.
 const (
-	PaymentOpen      PaymentState = "open"
-	PaymentPending   PaymentState = "pending" // a payment is under way
-	PaymentPaid      PaymentState = "paid"
-	PaymentDeclined  PaymentState = "declined"
-	PaymentFailed    PaymentState = "failed"
-	PaymentCancelled PaymentState = "cancelled"
-	PaymentExpired   PaymentState = "expired"
+	PaymentOpen      PaymentState = "open"      // waits for a customer
+	PaymentPending   PaymentState = "pending"   // a payment is under way
+	PaymentPaid      PaymentState = "paid"      // the page is the receipt
+	PaymentDeclined  PaymentState = "declined"  // the account or the customer refused
+	PaymentFailed    PaymentState = "failed"    // the bank could not debit, and debited nothing
+	PaymentCancelled PaymentState = "cancelled" // the partner cancelled before a payment began
+	PaymentExpired   PaymentState = "expired"   // no payment began in time
 )
 
 // PaymentLine is a line of a payment's sum.
@@ -49,11 +49,11 @@ type Payment struct {
 	OrderID string // "" for none
 	Items   []PaymentItem
 	Totals  []PaymentLine // below the items; the last line is what is to be paid or was paid
-	Code    string        // needs no escaping in a path
+	Code    string        // names the payment in the page's path; needs no escaping
 	EndedAt time.Time     // when the status became final
 	Receipt string        // the number of the receipt; only once paid
-	// ReturnURL leads back to the partner. It is "" until the payment has ended, and if there is
-	// none.
+	// ReturnURL leads back to the partner. It is "" if the payment has not ended, or if the partner
+	// has given no URL.
 	ReturnURL string
 }
 
@@ -92,10 +92,10 @@ func (p Payment) PollMillis() int {
 // Ended formats EndedAt for people.
 func (p Payment) Ended() string { return formatTime(p.EndedAt) }
 
-// EndedISO formats EndedAt for machines.
+// EndedISO formats EndedAt for machines, as RFC 3339 in UTC.
 func (p Payment) EndedISO() string { return p.EndedAt.UTC().Format(time.RFC3339) }
 
-// ReturnHost returns the host of ReturnURL, to be shown to people.
+// ReturnHost returns the host of ReturnURL, to be shown to people. It is "" without a URL.
 func (p Payment) ReturnHost() string {
 	u, err := url.Parse(p.ReturnURL)
 	if err != nil {

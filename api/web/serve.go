@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// Asset is a file that pages load. The path holds the content's digest, so that browsers may keep
-// the file.
+// Asset is a file that pages load, such as a style sheet. Its path contains a digest of the
+// content, so that browsers may keep the file for a year.
 type Asset struct {
 	Path        string
 	contentType string
 	content     []byte
 }
 
-// NewStyle returns the asset of a style sheet below a path.
+// NewStyle returns a style sheet as an asset. Its URL path begins with the argument below.
 func NewStyle(below, content string) Asset {
 	return newAsset(below, "css", "text/css;charset=UTF-8", content)
 }
 
-// NewScript returns the asset of a script below a path.
+// NewScript returns a script as an asset. Its URL path begins with the argument below.
 func NewScript(below, content string) Asset {
 	return newAsset(below, "js", "text/javascript;charset=UTF-8", content)
 }
@@ -45,7 +45,8 @@ func (a Asset) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(a.content)
 }
 
-// Execute returns the page that a template makes, without white space around it.
+// Execute returns the page that the template of that name makes of data, without white space around
+// it.
 func Execute(templates *template.Template, name string, data any) ([]byte, error) {
 	var b bytes.Buffer
 	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
@@ -54,7 +55,7 @@ func Execute(templates *template.Template, name string, data any) ([]byte, error
 	return bytes.TrimSpace(b.Bytes()), nil
 }
 
-// Write answers with a page.
+// Write answers with an HTML page.
 func Write(w http.ResponseWriter, status int, page []byte) {
 	w.Header().Set("Content-Type", ContentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(page)))
@@ -62,14 +63,15 @@ func Write(w http.ResponseWriter, status int, page []byte) {
 	_, _ = w.Write(page)
 }
 
-// SeeOther redirects to the page that shows the result of a form. Reloading that page sends no
-// form.
+// SeeOther redirects from a form to the page at location, which shows the result. Reloading that
+// page does not send the form again.
 func SeeOther(w http.ResponseWriter, location string) {
 	w.Header().Set("Location", location)
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// WithQuery adds parameters, given as names and values, to a path. It leaves out empty values.
+// WithQuery adds parameters to a path. fields alternate names and values. Empty values are left
+// out.
 func WithQuery(path string, fields ...any) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -83,14 +85,14 @@ func WithQuery(path string, fields ...any) string {
 	return path + "?" + q.Encode()
 }
 
-// Tab is an entry of a navigation.
+// Tab is an entry of a page's navigation.
 type Tab struct {
 	Path, Label string
-	Current     bool
+	Current     bool // the page belongs to it
 }
 
-// TimeElement writes a point in time for people, by a layout in UTC, and for machines. It writes a
-// dash for the Unix epoch.
+// TimeElement returns the HTML element time: for people in a layout and UTC, for machines in ISO
+// 8601. For the Unix epoch, which stands for no time, it returns a dash.
 func TimeElement(t time.Time, layout string) template.HTML {
 	if t.UnixMilli() == 0 {
 		return "–"
@@ -100,7 +102,7 @@ func TimeElement(t time.Time, layout string) template.HTML {
 		`">` + t.Format(layout) + `</time>`)
 }
 
-// Plural writes a number with its noun: one for 1, many for others.
+// Plural returns a number with its noun: one for the number 1, otherwise many.
 func Plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

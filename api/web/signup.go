@@ -7,11 +7,11 @@ type SignupState string
 
 // The states of the page.
 const (
-	SignupOpen     SignupState = "open"
+	SignupOpen     SignupState = "open"     // waits for the customer
 	SignupDeclined SignupState = "declined" // the customer declined for now; the invitation stays open
-	SignupDone     SignupState = "done"
-	SignupExpired  SignupState = "expired"
-	SignupRevoked  SignupState = "revoked"
+	SignupDone     SignupState = "done"     // the customer has signed up
+	SignupExpired  SignupState = "expired"  // the invitation expired unused
+	SignupRevoked  SignupState = "revoked"  // the invitation was withdrawn
 )
 
 // Signup is the page of an invitation. It names the inviting organisation and Site, never the
@@ -19,7 +19,7 @@ const (
 type Signup struct {
 	Hosted
 	State SignupState
-	Token string // needs no escaping in a path
+	Token string // names the invitation in the page's path; needs no escaping
 }
 
 // Heading returns the main heading, which is also the title.

@@ -41,10 +41,10 @@ type Page interface {
 	Headers() http.Header    // besides its Content-Type
 }
 
-// head is the data of the template that begins each page.
+// head is the data of the template with which each page begins.
 type head struct {
 	Title  string
-	Reload bool           // a browser without JavaScript loads the page again, every two seconds
+	Reload bool           // without JavaScript, the browser loads the page again every two seconds
 	Styles []template.CSS // further style sheets
 }
 
@@ -61,8 +61,8 @@ const ContentType = "text/html;charset=UTF-8"
 
 var styleDigest, scriptDigest = digest(style), digest(script)
 
-// policy lets a page use its own styles and script, look at its state again and submit its own
-// form, and forbids everything else.
+// policy returns a Content-Security-Policy. A page may use its own styles and script, read its
+// state again and submit its own form. Everything else is forbidden.
 func policy(styles ...string) string {
 	digests := styleDigest
 	for _, text := range styles {
@@ -72,18 +72,18 @@ func policy(styles ...string) string {
 		"; img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 }
 
-// digest names a text of the page in the policy.
+// digest returns the source expression with which the policy allows a style or script.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// Headers returns the headers of a page without a partner's colour, besides its Content-Type. A
-// sign-up link is a secret. Caches must not keep its page, search engines must not list it, and
-// other sites must not learn its address.
+// Headers returns the headers of a page without a partner's colour, besides its Content-Type. Some
+// pages have a secret address, such as a sign-up link. Caches must not keep pages, search engines
+// must not list them, and other sites must not learn their addresses.
 func Headers() http.Header { return headers() }
 
-// headers returns the headers of a page with further style sheets.
+// headers is like Headers for a page with further style sheets.
 func headers(styles ...string) http.Header {
 	return http.Header{
 		"Content-Security-Policy": {policy(styles...)},
@@ -103,7 +103,7 @@ func render(name string, data any) ([]byte, error) {
 	return page, nil
 }
 
-// Problem is an error page.
+// Problem is the page of an error.
 type Problem struct {
 	Title   string
 	Message string
