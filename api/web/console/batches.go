@@ -10,24 +10,25 @@ import (
 	"partnerbilling/models"
 )
 
-// batch is a batch as the API shows it.
+// batch is a batch as the API returns it.
 type batch struct {
 	models.BatchSummary
 	Rows []models.BatchRowSummary `json:"rows"`
 }
 
-// Open reports whether rows are still to be settled.
+// Open reports whether the batch has rows that are not settled.
 func (b batch) Open() bool { return b.State != models.BatchSettled }
 
-// batchList is a page of the list.
+// batchList is a page of the API's list of batches.
 type batchList struct {
 	page
 	Items []batch `json:"items"`
 }
 
+// open reports whether a batch of the list is open.
 func (l *batchList) open() bool { return slices.ContainsFunc(l.Items, batch.Open) }
 
-// batchesPage is the list with its filters.
+// batchesPage is the console's page with the list of a Site's batches and its filters.
 type batchesPage struct {
 	List     batchList
 	States   []string
@@ -52,31 +53,33 @@ func (c *Console) listBatches(v *visit) error {
 	return v.render(http.StatusOK, "batches", &base{Title: "Batches", Tab: "batches", Poll: p.List.open()}, p)
 }
 
-// batchForm holds the fields of the form, and the result of a dry run.
+// batchForm holds the fields of the form for a new batch, and the result of a dry run.
 type batchForm struct {
 	Reference, Rows string
-	Checked         bool // a dry run has found no fault
+	Checked         bool // a dry run has found no fault; the fields below are its result
 	Predictions     []prediction
 	Outcomes        []outcomeCount
 	Total           models.Amount
 }
 
-// prediction is a row with its predicted outcome.
+// prediction is a row with the outcome that a dry run predicts.
 type prediction struct {
 	batchRow
 	Prediction string
-	Debit      models.Amount // what the row would debit
+	Debit      models.Amount // the row's amount
 }
 
-// outcomeCount is how many rows have an outcome.
+// outcomeCount is the number of rows with an outcome.
 type outcomeCount struct {
 	Outcome string
 	Count   int
 }
 
-// sampleAmount is the amount of a row that the console fills in, in cents.
+// sampleAmount is the amount of the rows with which the console fills in a form, in cents.
 const sampleAmount = "1250"
 
+// newBatch shows the form for a new batch. With fill=linked, it fills in a row for each of up to
+// 100 linked customers.
 func (c *Console) newBatch(v *visit) error {
 	f := batchForm{Reference: v.query("ref")}
 	if v.query("fill") == "linked" {
@@ -93,6 +96,7 @@ func (c *Console) newBatch(v *visit) error {
 	return v.batchForm(http.StatusOK, f, nil)
 }
 
+// batchForm shows the form. It proposes the service time as the reference of a new batch.
 func (v *visit) batchForm(status int, f batchForm, faults []fault) error {
 	if f.Reference == "" && status == http.StatusOK {
 		now, err := v.console.ServiceTime(v.ctx)
@@ -104,7 +108,8 @@ func (v *visit) batchForm(status int, f batchForm, faults []fault) error {
 	return v.render(status, "new-batch", &base{Title: "New batch", Tab: "batches", Faults: faults}, f)
 }
 
-// submitBatch submits a batch, or only validates it.
+// submitBatch submits the batch of a form, or only validates it. The rows of an uploaded file
+// replace those of the form.
 func (c *Console) submitBatch(v *visit) error {
 	f := batchForm{Reference: v.form("batchReference"),
 		Rows: strings.ReplaceAll(v.r.PostForm.Get("rows"), "\r\n", "\n")}
@@ -171,11 +176,11 @@ func countOutcome(counts []outcomeCount, outcome string) []outcomeCount {
 	return append(counts, outcomeCount{outcome, 1})
 }
 
-// batchPage is one batch.
+// batchPage is the page of one batch.
 type batchPage struct {
 	Batch    batch
-	Outcomes []outcomeCount
-	Shown    []models.BatchRowSummary // those of the chosen outcome
+	Outcomes []outcomeCount           // rows by outcome, or by state if they have none
+	Shown    []models.BatchRowSummary // the rows with the outcome Chosen; all for ""
 	Chosen   string
 }
 
@@ -201,7 +206,7 @@ func (v *visit) batchPage(status int, reference string, faults []fault) error {
 	}, p)
 }
 
-// changeBatch cancels or retries.
+// changeBatch cancels or retries a batch.
 func (c *Console) changeBatch(v *visit) error {
 	reference, next := v.form("ref"), v.form("ref")
 	var err error
@@ -241,8 +246,8 @@ func (c *Console) downloadBatch(v *visit) error {
 	return nil
 }
 
-// setDay sets a bound of a list to the beginning of a date ("2026-11-28", UTC) plus after. It
-// passes a malformed date on, for the API to refuse.
+// setDay sets the parameter name of a list to the beginning of a date ("2026-11-28", UTC) plus
+// after, in Unix ms. It passes a malformed date on, so that the API refuses it.
 func setDay(q url.Values, name, date string, after time.Duration) {
 	if date == "" {
 		return

@@ -13,7 +13,7 @@ import (
 	"partnerbilling/models"
 )
 
-// Call is a request to the API.
+// Call is a request to the API, which the console makes in this process.
 type Call struct {
 	Method, Path  string // the path with its query, percent-encoded
 	Header        http.Header
@@ -43,6 +43,7 @@ type result struct {
 	faults  []fault
 }
 
+// ok reports whether the call succeeded.
 func (r *result) ok() bool { return r.Status < http.StatusBadRequest }
 
 // into decodes the data of a success. For an error answer it returns an *apiError.
@@ -71,8 +72,8 @@ func (e *apiError) Error() string {
 	return fmt.Sprintf("console: the API answered %d: %+v", e.Status, e.faults)
 }
 
-// refused returns the error answer that a page shows beside its form: the API understood the
-// request and refused it. Any other error, such as a 403 or a 5xx, is the second result.
+// refused returns the error answer of a call that the API has understood and refused, for a page to
+// show beside its form. The second result is any other error, such as a 401, a 403 or a 5xx.
 func refused(err error) (*apiError, error) {
 	var e *apiError
 	if !errors.As(err, &e) {
@@ -128,7 +129,8 @@ func parseAnswer(a Answer) *result {
 }
 
 // call makes a call with the session's token. A body that is not nil is sent as JSON. headers
-// alternate names and values. A 401 is errSignedOut; any other answer is a result.
+// alternate names and values. A 401 returns errSignedOut. Any other answer is a result, also an
+// error answer.
 func (v *visit) call(method, path string, body any, headers ...string) (*result, error) {
 	c := Call{Method: method, Path: path, RemoteAddress: v.r.RemoteAddr, Header: http.Header{
 		"Authorization": {"Bearer " + v.session.Token},
@@ -159,9 +161,10 @@ func (v *visit) call(method, path string, body any, headers ...string) (*result,
 	return r, nil
 }
 
+// apiVersion is the value of Svc-Api-Version, which calls under /billing need.
 const apiVersion = "urn:svc:api:billing:version:v1"
 
-// get makes a GET and decodes its data.
+// get makes a GET and decodes its data. An error answer is an *apiError.
 func (v *visit) get(path string, query url.Values, data any) error {
 	if text := query.Encode(); text != "" {
 		path += "?" + text
@@ -173,11 +176,12 @@ func (v *visit) get(path string, query url.Values, data any) error {
 	return r.into(data)
 }
 
-// post makes a POST and decodes its data; data may be nil.
+// post makes a POST and decodes its data; data may be nil. An error answer is an *apiError.
 func (v *visit) post(path string, body, data any) error {
 	return v.send(http.MethodPost, path, body, data)
 }
 
+// send is like post for any method.
 func (v *visit) send(method, path string, body, data any) error {
 	r, err := v.call(method, path, body)
 	if err != nil {
@@ -189,7 +193,7 @@ func (v *visit) send(method, path string, body, data any) error {
 	return r.into(data)
 }
 
-// pathOf returns the path of segments, each percent-encoded.
+// pathOf percent-encodes each segment and joins them into a path.
 func pathOf(segments ...string) string {
 	var b strings.Builder
 	for _, s := range segments {
@@ -215,10 +219,11 @@ func cursorOf(href string) string {
 	return u.Query().Get("cursor")
 }
 
-// pageSize is how many items a list shows at once.
+// pageSize is the number of items that a list shows at once.
 const pageSize = "25"
 
-// listQuery returns the query of a list call: the cursor alone, or the filters that were filled in.
+// listQuery returns the query of a list call: the cursor alone, or the filters that are not empty.
+// filters are the names of parameters of the page's address.
 func (v *visit) listQuery(filters ...string) url.Values {
 	if cursor := v.query("cursor"); cursor != "" {
 		return url.Values{"cursor": {cursor}}
@@ -246,7 +251,8 @@ func literal(text string) any {
 	return text
 }
 
-// object builds a JSON object without the values that are nil or "".
+// object builds a JSON object from pairs, which alternate names and values. It leaves out values
+// that are nil or "".
 func object(pairs ...any) map[string]any {
 	o := make(map[string]any, len(pairs)/2)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -258,7 +264,7 @@ func object(pairs ...any) map[string]any {
 	return o
 }
 
-// siteName is a Site with its name.
+// siteName is the id of a Site with its name.
 type siteName struct {
 	ID   models.SiteID
 	Name string

@@ -8,15 +8,15 @@ import (
 	"partnerbilling/models"
 )
 
-// clockPage is the service's clock.
+// clockPage is the page of the sandbox's clock, which can be advanced.
 type clockPage struct {
-	Now   models.Millis
+	Now   models.Millis // service time
 	Ahead time.Duration // of the database's own time
 	Steps []clockStep
-	Hours string
+	Hours string // of the form, as typed
 }
 
-// clockStep is a step that has a button.
+// clockStep is a step by which a button advances the clock.
 type clockStep struct {
 	Label, Detail string
 	Ms            int64
@@ -47,7 +47,7 @@ func (v *visit) clockPage(status int, hours string, faults []fault) error {
 	return v.render(status, "clock", &base{Title: "Clock", Tab: "clock", Faults: faults}, p)
 }
 
-// moveClock moves the clock forward, by a step or by hours.
+// moveClock advances the clock, by the step of a button or by the hours of the form.
 func (c *Console) moveClock(v *visit) error {
 	hours := v.form("hours")
 	ms := literal(v.form("advanceMs"))

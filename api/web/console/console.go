@@ -27,7 +27,7 @@ const (
 	maxForm      = 64 << 10
 )
 
-// MaxBody returns the size of the largest body of a request to a path below Path, in bytes.
+// MaxBody returns the maximum size of a request's body, in bytes, for a path at or below Path.
 func MaxBody(path string) int {
 	if strings.HasPrefix(path, Path+"/sites/") && strings.HasSuffix(path, "/batches") {
 		return maxBatchForm
@@ -49,20 +49,20 @@ type Config struct {
 	// Secrets returns the webhook secrets of the organisation, or models.ErrNoWebhookSecret before
 	// its first endpoint.
 	Secrets func(ctx context.Context, organisation models.OrganisationID) (models.WebhookSecrets, error)
-	// ServiceTime returns the time of the service, which a sandbox may move.
+	// ServiceTime returns the service time, which a sandbox may advance.
 	ServiceTime func(ctx context.Context) (models.Millis, error)
 
 	// QRCode returns the QR code of a payment URL as a data URI.
 	QRCode func(paymentURL string) (string, error)
 
-	Keys          *models.Keys // seal sessions and receiver addresses
+	Keys          *models.Keys // seal sessions and authenticate the addresses of receivers
 	PublicBaseURL string
 	OwnIssuer     bool            // clients sign in with their secret; otherwise only with an access token
-	Clock         bool            // the clock can be moved
-	Faults        Faults          // nil: the rail cannot be broken
-	Links         *SignInLinks    // nil: there are none
+	Clock         bool            // the clock can be advanced
+	Faults        Faults          // nil: the rail has no faults to set
+	Links         *SignInLinks    // nil: no sign-in links
 	Requests      *requestlog.Log // recorded by the API
-	// Behaviours and PaymentBehaviours are the sandbox's behaviours in words: of a customer's
+	// Behaviours and PaymentBehaviours describe the behaviours that forms offer: of a customer's
 	// account, and of a payment.
 	Behaviours, PaymentBehaviours []web.Choice
 
@@ -70,20 +70,21 @@ type Config struct {
 	Log *slog.Logger     // nil: slog.Default()
 }
 
-// Faults break the sandbox rail; *models.Store does.
+// Faults sets faults of the sandbox's rail, such as a bank that is down. *models.Store implements
+// it.
 type Faults interface {
 	SetSandboxFault(ctx context.Context, fault models.SandboxFault, lasts time.Duration) error
 	ActiveSandboxFaults(ctx context.Context) (map[models.SandboxFault]models.Millis, error)
 }
 
-// Console serves the pages. It is safe for concurrent use, and stores no sessions.
+// Console serves the pages. It is safe for concurrent use. It keeps sessions in cookies only.
 type Console struct {
 	Config
-	deliveries *requestlog.Recent[delivery] // that the built-in receiver of this process has taken
+	deliveries *requestlog.Recent[delivery] // what the built-in receiver of this process has received
 	mux        *http.ServeMux
 }
 
-// New returns the console.
+// New returns the console, with its routes.
 func New(cfg Config) *Console {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -161,7 +162,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mux.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// handlePublic registers a page that needs no session. A pattern is a method and a path below Path.
+// handlePublic registers a page that needs no session. A pattern is a method, a space and a path
+// below Path.
 func (c *Console) handlePublic(pattern string, serve func(*visit) error) {
 	c.mux.HandleFunc(below(Path, pattern), func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{console: c, ctx: r.Context(), w: w, r: r}

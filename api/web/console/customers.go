@@ -8,20 +8,21 @@ import (
 	"partnerbilling/models"
 )
 
-// customerList is a page of the list.
+// customerList is a page of the API's list of customers.
 type customerList struct {
 	page
 	Items []models.CustomerSummary `json:"items"`
 }
 
-// customersPage is the list with its filters and the form of an invitation.
+// customersPage is the page with the list of a Site's customers, its filters, and the form of an
+// invitation.
 type customersPage struct {
 	List       customerList
 	States     []models.LinkState
 	Chosen     string
 	From, To   string // dates, as they were filled in
 	Pager      pager
-	Reference  string // of the form
+	Reference  string // customerReference of the form
 	Behaviours []web.Choice
 }
 
@@ -44,7 +45,7 @@ func (v *visit) customersPage(status int, p customersPage, faults []fault) error
 	return v.render(status, "customers", &base{Title: "Customers", Tab: "customers", Faults: faults}, p)
 }
 
-// inviteCustomer makes an invitation and, if the form says so, lets the customer sign up at once.
+// inviteCustomer makes an invitation. If the form has a behaviour, it also signs the customer up.
 func (c *Console) inviteCustomer(v *visit) error {
 	reference := v.form("customerReference")
 	refusal, err := refused(v.post(v.billing("customers", "invitations"),
@@ -64,7 +65,7 @@ func (c *Console) inviteCustomer(v *visit) error {
 	return v.seeOther(v.invitationPath(reference))
 }
 
-// invitationPath returns the path of a customer's page with the sign-up link.
+// invitationPath returns the path of a customer's page that shows the sign-up link.
 func (v *visit) invitationPath(reference string) string {
 	return v.sitePath("/customer", "ref", reference, "show", "link")
 }
@@ -74,10 +75,10 @@ func (v *visit) signupPath(reference string) string {
 	return pathOf("sandbox", "sites", v.site.ID.String(), "customers", reference, "signup")
 }
 
-// customerPage is the newest link of a reference.
+// customerPage is the page of a customer reference, with its newest link.
 type customerPage struct {
 	Customer   models.CustomerSummary
-	SignupURL  string // of a live invitation, if the page is asked to show it
+	SignupURL  string // of a live invitation, if the address asks for it; otherwise ""
 	Behaviours []web.Choice
 }
 
@@ -102,7 +103,7 @@ func (v *visit) customerPage(status int, reference string, faults []fault) error
 	return v.render(status, "customer", &base{Title: reference, Tab: "customers", Faults: faults}, p)
 }
 
-// invitationLink fills in the sign-up link, or returns the answer that refuses it.
+// invitationLink fills in the sign-up link, or returns the answer with which the API refuses it.
 func (v *visit) invitationLink(reference string, p *customerPage) (*apiError, error) {
 	var again struct {
 		SignupURL string `json:"signupUrl"`
@@ -112,7 +113,7 @@ func (v *visit) invitationLink(reference string, p *customerPage) (*apiError, er
 	return refusal, v.withinScope(err)
 }
 
-// changeCustomer signs the customer up, revokes the link, or leads to the sign-up link.
+// changeCustomer signs a customer up, revokes the link, or leads to the page with the sign-up link.
 func (c *Console) changeCustomer(v *visit) error {
 	reference := v.form("ref")
 	var err error

@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// faultsPage lists the faults of the sandbox rail.
+// faultsPage is the page on which a partner's engineer sets faults of the sandbox's rail.
 type faultsPage struct {
 	Faults []faultChoice
 	Spans  []faultSpan
@@ -22,7 +22,7 @@ type faultChoice struct {
 	EndsAt        models.Millis // service time; 0 while the fault is not active
 }
 
-// faultSpan is how long a fault may last.
+// faultSpan is a duration that the form offers for a fault.
 type faultSpan struct {
 	Label   string
 	Seconds int
@@ -59,7 +59,7 @@ func (v *visit) faultsPage(status int, faults []fault) error {
 		Faults: faults}, p)
 }
 
-// setFault begins a fault, or ends it.
+// setFault begins a fault for a number of seconds, or ends it with 0.
 func (c *Console) setFault(v *visit) error {
 	seconds, err := strconv.ParseInt(v.form("seconds"), 10, 32)
 	if err != nil {

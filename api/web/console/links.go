@@ -9,10 +9,10 @@ import (
 	"partnerbilling/models"
 )
 
-// maxLinks is the maximum number of open sign-in links. A further link replaces the oldest one.
+// maxLinks is the maximum number of open sign-in links. One more replaces the oldest.
 const maxLinks = 16
 
-// Grant holds the credentials that a sign-in link signs in with, and the first Sites of the
+// Grant is what a sign-in link grants: the credentials to sign in with, and the first Sites of the
 // session.
 type Grant struct {
 	ClientID     models.ClientID
@@ -20,24 +20,26 @@ type Grant struct {
 	Sites        []models.SiteID
 }
 
-// SignInLinks holds links that each sign in once, in memory: only the process that issued a link
-// accepts it. A nil *SignInLinks holds none. It is safe for concurrent use.
+// SignInLinks holds sign-in links, each of which signs in once. They are in memory, so only the
+// process that has issued a link accepts it. A nil *SignInLinks holds none. It is safe for
+// concurrent use.
 type SignInLinks struct {
 	mu     sync.Mutex
 	open   []openLink    // oldest first
 	onUsed func(g Grant) // nil: nothing happens
 }
 
+// openLink is a link that has not been used.
 type openLink struct {
 	digest [sha256.Size]byte // of the link's token
 	grant  Grant
 }
 
-// NewSignInLinks returns an empty set. onUsed is called after each use of a link. It may be nil,
-// and must not block.
+// NewSignInLinks returns an empty set. onUsed is called with the grant of each link that is used.
+// It may be nil, and must not block.
 func NewSignInLinks(onUsed func(Grant)) *SignInLinks { return &SignInLinks{onUsed: onUsed} }
 
-// Issue makes a link and returns its path.
+// Issue makes a link that grants g, and returns its URL path.
 func (l *SignInLinks) Issue(g Grant) (path string) {
 	token := rand.Text()
 	l.mu.Lock()

@@ -16,8 +16,8 @@ var errNoSite = errors.New("console: not a Site of the organisation")
 const noSiteMessage = "There is no such Site, or it does not belong to the organisation of this API client. " +
 	"A siteId begins with site_."
 
-// knownSites returns the organisation's Sites of the session, the latest first. A Site that cannot
-// be read now has no name.
+// knownSites returns the Sites of the session, the latest first, without those that are not the
+// organisation's. A Site that cannot be read now has the name "".
 func (v *visit) knownSites() []siteName {
 	var sites []siteName
 	for _, id := range slices.Backward(v.session.Sites) {
@@ -30,12 +30,12 @@ func (v *visit) knownSites() []siteName {
 	return sites
 }
 
-// overviewPage is the first page.
+// overviewPage is the first page of the console.
 type overviewPage struct {
 	Client    models.ClientID
 	Scopes    []models.Scope
 	Endpoints []endpointItem
-	SiteID    string // that was typed in
+	SiteID    string // of the form, as typed
 }
 
 func (c *Console) overview(v *visit) error { return v.overviewPage(http.StatusOK, overviewPage{}, nil) }
@@ -50,7 +50,8 @@ func (v *visit) overviewPage(status int, p overviewPage, faults []fault) error {
 	return v.render(status, "overview", &base{Title: "Overview", Tab: "overview", Faults: faults}, p)
 }
 
-// addSite opens a Site that the user names: no operation lists an organisation's Sites.
+// addSite opens the Site that the form names. The form exists because no operation of the API lists
+// an organisation's Sites.
 func (c *Console) addSite(v *visit) error {
 	err := v.openSite(v.form("siteId"))
 	if errors.Is(err, errNoSite) {
@@ -63,7 +64,7 @@ func (c *Console) addSite(v *visit) error {
 	return v.seeOther(v.sitePath(""))
 }
 
-// removeSite forgets a Site of the session.
+// removeSite removes a Site from the session.
 func (c *Console) removeSite(v *visit) error {
 	s := v.session
 	removed := v.form("siteId")
@@ -74,7 +75,7 @@ func (c *Console) removeSite(v *visit) error {
 	return v.seeOther(Path)
 }
 
-// siteOverviewPage summarises a Site.
+// siteOverviewPage is the first page of a Site, a summary.
 type siteOverviewPage struct {
 	Customers []stateCount
 	Batches   batchList
@@ -83,13 +84,13 @@ type siteOverviewPage struct {
 	Today     string // the date of Movements, for people
 }
 
-// stateCount is how many customers have a state.
+// stateCount is the number of customers in a state.
 type stateCount struct {
 	State string
 	Count int
 }
 
-// movementTotals are the totals of a list of movements.
+// movementTotals are the totals of a list of movements: the amount in minor units, and the number.
 type movementTotals struct {
 	TotalAmount models.Amount `json:"totalAmount"`
 	TotalItems  int64         `json:"totalItems"`

@@ -13,7 +13,7 @@ import (
 	"partnerbilling/models"
 )
 
-// payment is a payment intent as the API shows it.
+// payment is a payment intent as the API returns it.
 type payment struct {
 	PaymentIntentID   string            `json:"paymentIntentId"`
 	Amount            models.Amount     `json:"amount"`
@@ -30,7 +30,7 @@ type payment struct {
 	ExpiresAt         models.Millis     `json:"expiresAt"`
 }
 
-// Shown returns the transaction status, or the state while there is no transaction.
+// Shown returns the transaction status, or the state if there is none yet.
 func (p payment) Shown() string {
 	if p.TransactionStatus != "" {
 		return p.TransactionStatus
@@ -49,12 +49,13 @@ func (p payment) Paid() models.Amount {
 	return *p.AmountPaid
 }
 
-// paymentList is a page of the list.
+// paymentList is a page of the API's list of payment intents.
 type paymentList struct {
 	page
 	Items []payment `json:"items"`
 }
 
+// open reports whether a payment of the list is under way.
 func (l *paymentList) open() bool {
 	for _, p := range l.Items {
 		if p.State == "pending" {
@@ -64,16 +65,17 @@ func (l *paymentList) open() bool {
 	return false
 }
 
-// paymentsPage is the list with its filters.
+// paymentsPage is the page with the list of a Site's payment intents and its filters.
 type paymentsPage struct {
 	List     paymentList
 	OrderID  string
-	Statuses []string // that can be chosen
+	Statuses []string // that the form offers
 	Chosen   string
 	Pager    pager
 }
 
-// paymentFilters are the filters of the list: states in lower case, then transaction statuses.
+// paymentFilters are the states (lower case) and the transaction statuses (capitalised) that select
+// payment intents.
 var paymentFilters = []string{"created", "pending", "Settled", "Declined", "Failed", "Cancelled", "Expired"}
 
 func (c *Console) listPayments(v *visit) error {
@@ -93,10 +95,11 @@ func (c *Console) listPayments(v *visit) error {
 	return v.render(http.StatusOK, "payments", &base{Title: "Payments", Tab: "payments", Poll: p.List.open()}, p)
 }
 
-// pager holds the paths of the neighbouring pages of a list, "" for none. The cursor determines the
-// page; the filters are in the paths only for the form to show them.
+// pager holds the addresses of the neighbouring pages of a list, "" for none. The cursor determines
+// the page. The filters are in the addresses only for the form to show them.
 type pager struct{ Next, Prev, First string }
 
+// pager returns the pager of a page. filters are the names of the list's parameters.
 func (v *visit) pager(p page, filters ...string) pager {
 	var shown []any
 	for _, name := range filters {
@@ -118,7 +121,7 @@ func (v *visit) pager(p page, filters ...string) pager {
 	return out
 }
 
-// paymentForm holds the fields of the form.
+// paymentForm holds the fields of the form for a new payment intent.
 type paymentForm struct {
 	Amount, OrderID, Items, Minutes, ReturnURL string
 }
@@ -168,7 +171,7 @@ func (c *Console) createPayment(v *visit) error {
 
 var errLineItem = errors.New("a line item is a line of itemId, quantity, amountPerUnit, amountSubtotal")
 
-// readLineItems reads line items, one a line, with commas between the fields.
+// readLineItems reads line items as CSV: one on each line, in the form of errLineItem.
 func readLineItems(text string) ([]map[string]any, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -187,7 +190,7 @@ func readLineItems(text string) ([]map[string]any, error) {
 	return items, nil
 }
 
-// paymentPage is one payment intent.
+// paymentPage is the page of one payment intent.
 type paymentPage struct {
 	Payment    payment
 	QRCode     string // a picture as a data URI; "" unless the state is created
@@ -222,7 +225,7 @@ func (v *visit) paymentPage(status int, id string, faults []fault) error {
 	}, p)
 }
 
-// changePayment pays or cancels the payment intent.
+// changePayment pays a payment intent as a simulated customer, or cancels it.
 func (c *Console) changePayment(v *visit) error {
 	id := v.form("id")
 	var err error

@@ -19,16 +19,17 @@ import (
 	"partnerbilling/models"
 )
 
-// The bounds of the receiver: the deliveries of each organisation, and the number of organisations.
+// The bounds of the built-in receiver, an endpoint at which partners look at webhooks before they
+// have an endpoint of their own. It keeps deliveries of each organisation in memory.
 const (
-	maxDeliveries      = 100
-	maxDeliveryBytes   = 1 << 20
-	maxDeliveryOrgs    = 16
-	maxDeliveryBody    = 64 << 10
+	maxDeliveries      = 100             // of an organisation
+	maxDeliveryBytes   = 1 << 20         // of an organisation's deliveries
+	maxDeliveryOrgs    = 16              // organisations with deliveries
+	maxDeliveryBody    = 64 << 10        // bytes of one body
 	timestampTolerance = 5 * time.Minute // within which Standard Webhooks wants a timestamp
 )
 
-// delivery is a notification that the receiver has taken.
+// delivery is a webhook that the receiver has received.
 type delivery struct {
 	At                time.Time
 	EventID           string // webhook-id
@@ -45,7 +46,7 @@ type delivery struct {
 	TransactionStatus string // "" if the event has none
 }
 
-// Verified reports whether a receiver should act on the delivery.
+// Verified reports whether a partner's receiver should act on the delivery.
 func (d delivery) Verified() bool { return d.Signature && d.Standard && d.InTime && d.KeyMatches }
 
 // The token in a receiver's address is base64url(key id ‖ organisation ‖ MAC). It needs no storage
@@ -93,6 +94,7 @@ func (c *Console) receiverOf(ctx context.Context, text string) (organisation mod
 	return models.OrganisationID(head[len(key.ID):]), nil
 }
 
+// receiverMAC authenticates the first parts of a token.
 func receiverMAC(key models.Key, message []byte) ([]byte, error) {
 	secret, err := hkdf.Key(sha256.New, key.Secret, nil, "console receiver", 32)
 	if err != nil {
@@ -101,8 +103,8 @@ func receiverMAC(key models.Key, message []byte) ([]byte, error) {
 	return mac(secret, message)[:macSize], nil
 }
 
-// keepDelivery keeps a notification of the organisation, and answers with the status at the end of
-// the receiver's address.
+// keepDelivery keeps a webhook of the organisation. It answers with the status at the end of the
+// receiver's address; see answerStatus.
 func (c *Console) keepDelivery(w http.ResponseWriter, r *http.Request, organisation models.OrganisationID) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxDeliveryBody+1))
 	if err != nil || len(body) > maxDeliveryBody {
@@ -138,7 +140,7 @@ func (c *Console) keepDelivery(w http.ResponseWriter, r *http.Request, organisat
 	w.WriteHeader(d.Status)
 }
 
-// answerStatus returns the status that an address ends with, 204 unless that is from 200 to 599.
+// answerStatus returns the status that text names, if it is from 200 to 599, and otherwise 204.
 func answerStatus(text string) int {
 	if n, err := strconv.Atoi(text); err == nil && n >= 200 && n <= 599 {
 		return n
@@ -146,7 +148,7 @@ func answerStatus(text string) int {
 	return http.StatusNoContent
 }
 
-// verify checks a notification as a partner's receiver does. It signs the received body with the
+// verify checks a webhook as a partner's receiver does. It signs the received body with the
 // received timestamp, and compares the signatures.
 func (d *delivery) verify(secrets models.WebhookSecrets, now time.Time, h http.Header) {
 	var body struct {

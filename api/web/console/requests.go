@@ -11,17 +11,17 @@ import (
 	"partnerbilling/models"
 )
 
-// maxShownRequests is how many requests a page lists.
+// maxShownRequests is the maximum number of requests that a page lists.
 const maxShownRequests = 100
 
-// requestsPage lists the latest API requests.
+// requestsPage is the page with the organisation's latest API requests and its filters.
 type requestsPage struct {
 	Requests []requestlog.LoggedRequest
 	Kept     int // requests in the log
-	Matching int // those of them that match the filters
+	Matching int // requests in the log that match the filters
 	Method   string
-	Status   string // its first digit
-	Search   string // in the target or the trace id
+	Status   string // first digit; "" for all
+	Search   string // part of the target or the trace id
 }
 
 func (c *Console) listRequests(v *visit) error {
@@ -40,13 +40,14 @@ func (c *Console) listRequests(v *visit) error {
 	return v.render(http.StatusOK, "requests", &base{Title: "API requests", Tab: "requests", Poll: true}, p)
 }
 
+// matches reports whether a request matches the filters.
 func (p *requestsPage) matches(e requestlog.LoggedRequest) bool {
 	return (p.Method == "" || e.Method == p.Method) &&
 		(p.Status == "" || strings.HasPrefix(strconv.Itoa(e.Status), p.Status)) &&
 		(p.Search == "" || strings.Contains(e.Target, p.Search) || strings.Contains(string(e.TraceID), p.Search))
 }
 
-// requestPage is one request: its entry in the log, and its trace.
+// requestPage is the page of one request: its entry in the request log, and its trace.
 type requestPage struct {
 	TraceID  string
 	Logged   *requestlog.LoggedRequest // nil: it is not in the log of this process
@@ -61,16 +62,18 @@ type trace struct {
 	Batch    *models.BatchSummary `json:"batch"`
 	Payment  *payment             `json:"paymentIntent"`
 	Customer *traceCustomer       `json:"customer"`
-	Rows     map[string]int       `json:"rows"` // settled ones by outcome
-	Attempts *int                 `json:"attempts"`
+	Rows     map[string]int       `json:"rows"`     // settled rows by outcome
+	Attempts *int                 `json:"attempts"` // debit calls
 	Events   []traceEvent         `json:"events"`
 }
 
+// traceCustomer is the customer link of a traced invitation.
 type traceCustomer struct {
 	CustomerReference string `json:"customerReference"`
 	State             string `json:"state"`
 }
 
+// traceEvent is a webhook event that a traced request has caused.
 type traceEvent struct {
 	IdempotencyKey string `json:"idempotencyKey"`
 	Type           string `json:"type"`
@@ -78,7 +81,7 @@ type traceEvent struct {
 	Attempts       int    `json:"attempts"`
 }
 
-// showRequest shows the request of a trace id, as the log and the trace know it.
+// showRequest shows what the log and the trace say about the request of a trace id.
 func (c *Console) showRequest(v *visit) error {
 	p := requestPage{TraceID: v.query("trace")}
 	if e, ok := c.Requests.Find(v.principal.OrganisationID, p.TraceID); ok {
@@ -109,7 +112,7 @@ func (c *Console) showRequest(v *visit) error {
 	return v.render(status, "request", &base{Title: "Request " + p.TraceID, Tab: "requests"}, p)
 }
 
-// siteInPath finds the Site of an API path.
+// siteInPath finds the siteId in an API path.
 var siteInPath = regexp.MustCompile(`site_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
 func isTraceID(text string) bool {
@@ -117,7 +120,7 @@ func isTraceID(text string) bool {
 	return err == nil
 }
 
-// pretty indents a JSON body; another text stays as it is.
+// pretty indents a JSON body. It returns any other text unchanged.
 func pretty(text string) string {
 	var v json.RawMessage
 	if json.Unmarshal([]byte(text), &v) != nil {

@@ -13,10 +13,10 @@ import (
 	"partnerbilling/models"
 )
 
-// batchRow is a row of a batch as it was typed.
+// batchRow is a row of a new batch, as it was typed into a table.
 type batchRow struct {
 	Customer, Row, Amount string
-	Line                  int // of the table, from 1
+	Line                  int // in the table, from 1
 }
 
 // rowColumns are the columns of a table of rows, in the order of a table without a header.
@@ -27,20 +27,20 @@ func (r batchRow) wire() map[string]any {
 	return object("customerReference", r.Customer, "rowReference", r.Row, "amount", literal(r.Amount))
 }
 
-// cents returns the amount of a row that the API has accepted, in cents.
+// cents returns the amount of a row that the API has accepted.
 func (r batchRow) cents() models.Amount {
 	n, _ := strconv.ParseInt(strings.TrimSpace(r.Amount), 10, 64)
 	return models.Amount(n)
 }
 
-// tableLine is a line of a table.
+// tableLine is a line of a table, split into cells.
 type tableLine struct {
 	number int // from 1
 	cells  []string
 }
 
-// readRows reads a table with commas, semicolons or tabs between its columns. A first line that
-// names the columns sets their order; other columns are left out.
+// readRows reads a table with commas, semicolons or tabs between its columns. A first line with the
+// names of columns sets their order. Columns with other names are ignored.
 func readRows(text string) ([]batchRow, error) {
 	lines, err := readLines(strings.TrimPrefix(text, "\uFEFF"))
 	if err != nil {
@@ -63,7 +63,7 @@ func readRows(text string) ([]batchRow, error) {
 	return rows, nil
 }
 
-// readLines reads the lines of a table, without empty ones.
+// readLines reads the lines of a table, and skips empty ones.
 func readLines(text string) (lines []tableLine, err error) {
 	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	reader := csv.NewReader(strings.NewReader(text))
@@ -95,7 +95,8 @@ func separator(line string) rune {
 	return best
 }
 
-// findColumns finds the index of each column, and drops the header if there is one.
+// findColumns returns the index of each of rowColumns in the lines, and the lines without the
+// header. A header is a first line with a cell "amount".
 func findColumns(lines []tableLine) ([]int, []tableLine, error) {
 	columns := []int{0, 1, 2}
 	if len(lines) == 0 {
@@ -116,10 +117,11 @@ func findColumns(lines []tableLine) ([]int, []tableLine, error) {
 	return columns, lines[1:], nil
 }
 
-// rowPath is the path of a row's field in the faults of the API.
+// rowPath matches the path of a row's field in the faults of the API.
 var rowPath = regexp.MustCompile(`rows\[(\d+)\]\.(\w+)`)
 
-// nameLines names the table's lines in the messages of faults, instead of the indexes of rows.
+// nameLines replaces the indexes of rows in the messages of faults by the lines of the table. It
+// explains amounts that have a decimal point.
 func nameLines(faults []fault, rows []batchRow) []fault {
 	row := func(index string) (r batchRow) {
 		if i, err := strconv.Atoi(index); err == nil && i < len(rows) {
@@ -154,6 +156,8 @@ func writeRows(rows []batchRow) string {
 	return b.String()
 }
 
+// pad returns n with at least three digits.
 func pad(n int) string { return fmt.Sprintf("%03d", n) }
 
+// decimal returns the Unix milliseconds as text.
 func decimal(m models.Millis) string { return strconv.FormatInt(int64(m), 10) }

@@ -16,16 +16,17 @@ import (
 
 const (
 	cookieName = "svc_console"
-	// maxCookieSize is the longest accepted cookie, in bytes; browsers keep no longer ones.
+	// maxCookieSize is the maximum length of the sealed session in a cookie, in bytes. Browsers
+	// keep no longer cookies.
 	maxCookieSize = 4096
-	// sessionLifetime is the longest lifetime of a session, which is that of an access token.
+	// sessionLifetime is the maximum lifetime of a session, which is that of an access token.
 	sessionLifetime = time.Hour
-	// maxSites is how many Sites a session remembers.
+	// maxSites is the maximum number of Sites that a session remembers.
 	maxSites = 12
 )
 
-// session is all that is known of a signed-in engineer, sealed into a cookie: the service keeps
-// nothing. Before the sign-in it holds the CSRF token alone.
+// session is the state of a browser's session. It is sealed into a cookie, and the service does not
+// store it. Before the sign-in it has no access token.
 type session struct {
 	CSRF    string          `json:"c"`
 	Token   string          `json:"t,omitempty"` // the access token; "" before the sign-in
@@ -33,11 +34,12 @@ type session struct {
 	Sites   []models.SiteID `json:"s,omitempty"` // named by the user, the latest last
 }
 
+// newSession returns a session with a new CSRF token and without an access token.
 func newSession(expires time.Time) session {
 	return session{CSRF: rand.Text(), Expires: expires.Unix()}
 }
 
-// remember adds a Site as the latest one.
+// remember makes a Site the latest one, and forgets the oldest ones above maxSites.
 func (s *session) remember(site models.SiteID) {
 	s.Sites = slices.DeleteFunc(s.Sites, func(known models.SiteID) bool { return known == site })
 	s.Sites = append(s.Sites, site)
@@ -58,8 +60,8 @@ func (c *Console) seal(ctx context.Context, s session) (string, error) {
 	return c.box().Seal(ctx, plain, nil)
 }
 
-// open decodes a session. It returns sealed.ErrInvalid for anything that seal did not make, and for
-// a session that has ended.
+// open decodes a session. It returns sealed.ErrInvalid for a text that seal has not made, and for a
+// session that has expired.
 func (c *Console) open(ctx context.Context, text string) (session, error) {
 	plain, err := c.box().Open(ctx, text, nil)
 	if err != nil {
@@ -72,8 +74,8 @@ func (c *Console) open(ctx context.Context, text string) (session, error) {
 	return s, nil
 }
 
-// cookie returns the cookie of a sealed session that expires at a Unix time in seconds. For a
-// sealed session of "" it returns the cookie that ends the browser's session.
+// cookie returns the cookie of a sealed session that expires at a Unix time in seconds. With sealed
+// "", the cookie deletes the browser's session.
 func (c *Console) cookie(sealed string, expires int64) *http.Cookie {
 	cookie := &http.Cookie{ //nolint:gosec // Secure if the service is reached by HTTPS
 		Name: cookieName, Value: sealed, Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode,

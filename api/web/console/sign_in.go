@@ -18,7 +18,7 @@ import (
 type signInPage struct {
 	OwnIssuer bool
 	ClientID  string
-	Next      string // the page that was asked for; "" for the overview
+	Next      string // the page to show after the sign-in; "" for the overview
 	Complaint string
 }
 
@@ -31,7 +31,7 @@ func (c *Console) showSignIn(v *visit) error {
 	return v.signInPage(http.StatusOK, signInPage{Next: localPath(v.query("next"))})
 }
 
-// localPath returns the path if it is that of a page of the console, and "" for anything else.
+// localPath returns path if it is that of a page below Path, otherwise "".
 func localPath(path string) string {
 	u, err := url.Parse(path)
 	foreign := err != nil || u.IsAbs() || u.Host != "" || strings.ContainsAny(path, "\\\r\n")
@@ -41,7 +41,7 @@ func localPath(path string) string {
 	return path
 }
 
-// signIn takes the credentials of an API client, or an access token.
+// signIn begins a session with the credentials of an API client, or with an access token.
 func (c *Console) signIn(v *visit) error {
 	p := signInPage{ClientID: v.form("clientId"), Next: localPath(v.form("next"))}
 	token, lifetime := v.form("accessToken"), time.Duration(0)
@@ -67,7 +67,8 @@ func (c *Console) signIn(v *visit) error {
 	return v.seeOther(Path)
 }
 
-// issueToken asks the token endpoint for an access token. The refusal is "" on success.
+// issueToken asks the token endpoint for an access token. refusal is a message for the page; ""
+// means success.
 func (v *visit) issueToken(clientID, secret string) (token string, lifetime time.Duration, refusal string) {
 	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {clientID}, "client_secret": {secret}}
 	a := v.console.API(Call{
@@ -92,8 +93,9 @@ func (v *visit) issueToken(clientID, secret string) (token string, lifetime time
 	return "", 0, "The service cannot check credentials now. Try again in a moment."
 }
 
-// signInWith begins a session with an access token. If the token is not valid for an organisation,
-// it keeps the previous session and returns errSignedOut.
+// signInWith begins a session with an access token. Of the sites, it keeps those that belong to the
+// token's organisation. A lifetime of 0 means sessionLifetime. If the token is not valid for an
+// organisation, signInWith keeps the previous session and returns errSignedOut.
 func (v *visit) signInWith(token string, lifetime time.Duration, sites []models.SiteID) error {
 	if lifetime <= 0 || lifetime > sessionLifetime {
 		lifetime = sessionLifetime
@@ -103,7 +105,7 @@ func (v *visit) signInWith(token string, lifetime time.Duration, sites []models.
 	before := v.session
 	v.session = s
 	if err := v.requireSession(); err != nil {
-		v.session = before // whose CSRF token the browser's cookie holds
+		v.session = before // the browser's cookie holds its CSRF token
 		return err
 	}
 	for _, id := range sites {
@@ -114,8 +116,8 @@ func (v *visit) signInWith(token string, lifetime time.Duration, sites []models.
 	return v.begin(s)
 }
 
-// showEntry shows the page of a sign-in link. It does not use the link up, because programs that
-// preview links open them first.
+// showEntry shows the page of a sign-in link, without using the link. Programs that preview links
+// open them first.
 func (c *Console) showEntry(v *visit) error {
 	if !c.Links.isOpen(v.r.PathValue("link")) {
 		return v.usedLink()
@@ -123,12 +125,13 @@ func (c *Console) showEntry(v *visit) error {
 	return v.render(http.StatusOK, "enter", &base{Title: "Open the console"}, v.r.PathValue("link"))
 }
 
+// usedLink shows the sign-in page after a link that is not open.
 func (v *visit) usedLink() error {
 	const complaint = "This link was used already, or it is of an earlier start of the service."
 	return v.signInPage(http.StatusGone, signInPage{Complaint: complaint})
 }
 
-// enter signs in with a link, once.
+// enter signs in with a sign-in link, and so uses it.
 func (c *Console) enter(v *visit) error {
 	grant, ok := c.Links.use(v.r.PathValue("link"))
 	if !ok {
@@ -144,7 +147,7 @@ func (c *Console) enter(v *visit) error {
 	return v.seeOther(Path)
 }
 
-// signOut ends the session in the browser.
+// signOut deletes the session in the browser.
 func (c *Console) signOut(v *visit) error {
 	v.w.Header().Del("Set-Cookie")
 	http.SetCookie(v.w, c.cookie("", 0))

@@ -13,16 +13,16 @@ import (
 	"partnerbilling/models"
 )
 
-// signatureCheck holds the right x-svc-signature of a body, and its comparison with a claimed one.
+// signatureCheck compares the right x-svc-signature of a body with a claimed one.
 type signatureCheck struct {
-	HasSecret bool
-	Expected  string // with the current secret
-	Claimed   string // that was pasted; "" for none
+	HasSecret bool   // without a secret, nothing is compared
+	Expected  string // the right one, made with the current secret
+	Claimed   string // as pasted; "" for none
 	Matches   bool
 	Diagnosis string // of a claimed signature that does not match
 }
 
-// checkSignature compares a claimed signature of a body.
+// checkSignature checks a claimed signature of a body. claimed is "" to get only the right one.
 func (v *visit) checkSignature(body []byte, claimed string) (signatureCheck, error) {
 	check := signatureCheck{Claimed: claimed}
 	secrets, err := v.console.Secrets(v.ctx, v.principal.OrganisationID)
@@ -44,6 +44,7 @@ func (v *visit) checkSignature(body []byte, claimed string) (signatureCheck, err
 	return check, nil
 }
 
+// mac returns the HMAC-SHA256 of the message.
 func mac(key, message []byte) []byte {
 	m := hmac.New(sha256.New, key)
 	m.Write(message)
@@ -52,15 +53,15 @@ func mac(key, message []byte) []byte {
 
 func encodeMAC(sum []byte) string { return base64.StdEncoding.EncodeToString(sum) }
 
-// mistake is a way in which receivers get a signature wrong.
+// mistake is a usual mistake of receivers: a wrong key, body or encoding of the signature.
 type mistake struct {
-	what  string
+	what  string // the diagnosis
 	key   []byte
 	body  []byte
 	write func([]byte) string
 }
 
-// diagnose names the usual mistake that leads to a signature.
+// diagnose returns a message about the mistake that leads to the claimed signature.
 func diagnose(secrets models.WebhookSecrets, body []byte, claimed string) string {
 	secret := secrets.Current.Reveal()
 	bare := strings.TrimPrefix(secret, "whsec_")
@@ -96,8 +97,8 @@ func diagnose(secrets models.WebhookSecrets, body []byte, claimed string) string
 		"and write the HMAC-SHA256 in standard Base64."
 }
 
-// reserialised maps diagnoses to the bodies that a receiver makes by parsing the JSON and writing
-// it again.
+// reserialised returns the bodies that a receiver may make by parsing the JSON and writing it
+// again. The keys are the diagnoses.
 func reserialised(body []byte) map[string][]byte {
 	const what = "The body was parsed and written again: verify the bytes as they arrived"
 	forms := map[string][]byte{}

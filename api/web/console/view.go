@@ -46,23 +46,23 @@ type base struct {
 	Title   string
 	Tab     string // the current tab of the navigation
 	Faults  []fault
-	Poll    bool // the page changes by itself
+	Poll    bool // the page changes by itself, so the browser loads it again
 	Content any
 
 	// Filled in by complete.
 	CSRF     string
 	SignedIn bool
-	Site     *siteName  // of the navigation: that of the page, or the latest one; nil while there is none
+	Site     *siteName  // of the navigation: the page's Site, else the latest one; nil if there is none
 	Sites    []siteName // of the session, the latest first
 	Calls    []madeCall
-	Clock    bool
-	Breaks   bool // the rail can be broken
+	Clock    bool // the clock can be advanced
+	Breaks   bool // faults of the rail can be set
 	Partial  bool // the client's scopes do not allow all of the page
 	BaseURL  string
 	Expires  time.Time // of the session
 }
 
-// problem is a page about an error.
+// problem is the page of an error.
 type problem struct {
 	Title, Message string
 	Faults         []fault
@@ -89,7 +89,7 @@ func (b *base) SiteName(id string) string {
 	return ""
 }
 
-// complete fills in the fields that follow from the visit.
+// complete fills in the fields of a page that follow from the visit.
 func (v *visit) complete(b *base, content any) {
 	b.Content, b.CSRF, b.Site, b.Calls = content, v.session.CSRF, v.site, v.calls
 	b.Breaks, b.Partial = v.console.Faults != nil, v.partial
@@ -140,7 +140,7 @@ type message struct {
 	Body    requestlog.Body
 }
 
-// integer returns a count of a list as an int, 0 for nil.
+// integer returns a number of items as an int. n is an int64 or a *int64; nil counts as 0.
 func integer(n any) int {
 	switch n := n.(type) {
 	case int64:
@@ -153,7 +153,8 @@ func integer(n any) int {
 	return 0
 }
 
-// pngURL lets a page show a picture that the API made. It returns "" for anything else.
+// pngURL returns the data URI of a PNG as a safe URL, so that a page shows the picture. It returns
+// "" for any other text.
 func pngURL(text string) template.URL {
 	const prefix = "data:image/png;base64,"
 	if !strings.HasPrefix(text, prefix) || strings.Trim(text[len(prefix):], base64Alphabet) != "" {
@@ -167,6 +168,7 @@ const base64Alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123
 // siteCurrency is the currency of all Sites.
 const siteCurrency = "AUD"
 
+// money formats an amount for people, in siteCurrency unless a currency is given.
 func money(a models.Amount, currency ...string) string {
 	if len(currency) > 0 && currency[0] != "" {
 		return web.Money(int64(a), currency[0])
@@ -187,7 +189,7 @@ func spaced(value any) string {
 	return b.String()
 }
 
-// title writes a value like spaced, with a capital at the beginning.
+// title is like spaced, with a capital at the beginning.
 func title(value any) string {
 	text := spaced(value)
 	if text == "" {
@@ -207,7 +209,7 @@ func traceOf(body string) string {
 	return b.TraceID
 }
 
-// tone returns the colour class of a state.
+// tone returns the CSS class that colours a state.
 func tone(value any) string {
 	switch fmt.Sprint(value) {
 	case "linked", "succeeded", "Settled", "settled", "delivered", "active":
@@ -224,6 +226,7 @@ func tone(value any) string {
 	return "warn"
 }
 
+// statusTone returns the CSS class that colours an HTTP status.
 func statusTone(status int) string {
 	switch {
 	case status >= http.StatusInternalServerError:
@@ -234,8 +237,8 @@ func statusTone(status int) string {
 	return "good"
 }
 
-// curl returns a call as a shell command, which takes the access token from the variable TOKEN. The
-// end of a long body is cut off.
+// curl returns a call as a shell command. The command takes the access token from the variable
+// TOKEN. A long body is cut off at maxShownBody.
 func curl(baseURL string, c madeCall) string {
 	var b strings.Builder
 	b.WriteString(`curl -H "Authorization: Bearer $TOKEN"`)
@@ -252,9 +255,10 @@ func curl(baseURL string, c madeCall) string {
 	return b.String()
 }
 
-// maxShownBody is how much of a call's body a page shows, in bytes.
+// maxShownBody is the maximum size of a call's body that a page shows, in bytes.
 const maxShownBody = 2 << 10
 
+// clipped returns a body cut to maxShownBody, with an ellipsis if a part is missing.
 func clipped(body string) string {
 	if len(body) <= maxShownBody {
 		return body

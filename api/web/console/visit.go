@@ -35,13 +35,13 @@ type visit struct {
 	r         *http.Request
 	session   session
 	principal auth.Principal
-	site      *siteName // of pages about a Site
-	calls     []madeCall
-	partial   bool // the client's scopes do not allow all of the page
+	site      *siteName  // of pages about a Site
+	calls     []madeCall // the page lists them
+	partial   bool       // the client's scopes do not allow all of the page
 	answered  bool
 }
 
-// serve loads the session, checks the form of a POST, and lets the page answer.
+// serve loads the session, checks the form of a POST, and then calls page.
 func (v *visit) serve(page func(*visit) error) error {
 	if err := v.loadSession(); err != nil {
 		return err
@@ -54,7 +54,8 @@ func (v *visit) serve(page func(*visit) error) error {
 	return page(v)
 }
 
-// loadSession opens the session of the cookie. Without a valid one it begins an anonymous session.
+// loadSession opens the session of the cookie. Without a valid one, it begins a session without an
+// access token.
 func (v *visit) loadSession() error {
 	if cookie, err := v.r.Cookie(cookieName); err == nil {
 		s, err := v.console.open(v.ctx, cookie.Value)
@@ -109,7 +110,7 @@ func (v *visit) address() netip.Addr {
 	return address.Addr()
 }
 
-// checkForm refuses a form that another site sent, or that is not from this session.
+// checkForm refuses a form that another site has sent, or that is not of this session.
 func (v *visit) checkForm() error {
 	if from := v.r.Header.Get("Sec-Fetch-Site"); from != "" && from != "same-origin" && from != "none" {
 		return errForm
@@ -151,7 +152,7 @@ func isText(values url.Values) bool {
 	return true
 }
 
-// file returns the content of a form's file, "" if none was chosen.
+// file returns the content of the file in a field of the form, "" for none.
 func (v *visit) file(name string) (string, error) {
 	f, _, err := v.r.FormFile(name)
 	if errors.Is(err, http.ErrMissingFile) || errors.Is(err, http.ErrNotMultipart) {
@@ -174,7 +175,8 @@ func (v *visit) form(name string) string { return strings.TrimSpace(v.r.PostForm
 // query returns a parameter of the page's address, without white space around it.
 func (v *visit) query(name string) string { return strings.TrimSpace(v.r.URL.Query().Get(name)) }
 
-// openSite finds the Site that the page is about, and remembers it.
+// openSite finds the Site that the page is about, and remembers it in the session. text is its
+// siteId. openSite returns errNoSite unless the Site belongs to the organisation.
 func (v *visit) openSite(text string) error {
 	var id models.SiteID
 	if id.UnmarshalText([]byte(text)) != nil {
@@ -196,17 +198,17 @@ func (v *visit) openSite(text string) error {
 	return v.begin(s)
 }
 
-// sitePath returns the path of a page about the Site.
+// sitePath returns the address of a page about the Site. query alternates names and values.
 func (v *visit) sitePath(rest string, query ...any) string {
 	return web.WithQuery(Path+"/sites/"+v.site.ID.String()+rest, query...)
 }
 
-// billing returns a path of the API below the Site.
+// billing returns a path of the API below /billing/sites/{siteId}.
 func (v *visit) billing(segments ...string) string {
 	return pathOf(append([]string{"billing", "sites", v.site.ID.String()}, segments...)...)
 }
 
-// checkout returns a path of the API below the Site's payment intents.
+// checkout returns a path of the API at or below the Site's payment intents.
 func (v *visit) checkout(segments ...string) string {
 	return pathOf(append([]string{"checkout", v.site.ID.String(), "payment-intent"}, segments...)...)
 }
@@ -230,7 +232,7 @@ func (v *visit) render(status int, name string, b *base, content any) error {
 	return nil
 }
 
-// fail answers an error with a page.
+// fail answers with the page of an error.
 func (v *visit) fail(err error) {
 	if errors.Is(err, errSignedOut) {
 		v.endSession()
@@ -246,7 +248,8 @@ func (v *visit) fail(err error) {
 	}
 }
 
-// endSession redirects to the sign-in, which leads back to this page. The Sites stay known.
+// endSession redirects to the sign-in page, which leads back to this page. The new session keeps
+// the Sites.
 func (v *visit) endSession() {
 	s := newSession(v.console.Now().Add(sessionLifetime))
 	s.Sites = v.session.Sites
@@ -261,7 +264,7 @@ func (v *visit) endSession() {
 	_ = v.seeOther(path) // never fails
 }
 
-// problem returns the status and the text for an error.
+// problem returns the status and the page of an error.
 func (v *visit) problem(err error) (int, problem) {
 	var answer *apiError
 	switch {

@@ -14,7 +14,7 @@ import (
 // defaultEndpoint is the name of the endpoint for Sites without an endpoint of their own.
 const defaultEndpoint = "default"
 
-// endpointItem is an endpoint of the list.
+// endpointItem is an endpoint as the API lists it.
 type endpointItem struct {
 	Endpoint string   `json:"endpoint"` // "default" or the siteId
 	URL      string   `json:"url"`
@@ -25,13 +25,14 @@ type endpointList struct {
 	Items []endpointItem `json:"items"`
 }
 
+// endpoints returns the organisation's endpoints.
 func (v *visit) endpoints() ([]endpointItem, error) {
 	var list endpointList
 	err := v.get("/webhooks/endpoints", nil, &list)
 	return list.Items, err
 }
 
-// webhookEvent is an event as the API shows it.
+// webhookEvent is a webhook event as the API returns it.
 type webhookEvent struct {
 	IdempotencyKey    string           `json:"idempotencyKey"`
 	Type              string           `json:"type"`
@@ -49,7 +50,7 @@ type webhookEvent struct {
 	Attempts          []webhookAttempt `json:"attempts"`
 }
 
-// webhookAttempt is an attempt as the API shows it.
+// webhookAttempt is a webhook attempt as the API returns it.
 type webhookAttempt struct {
 	Number       int           `json:"number"`
 	Endpoint     string        `json:"endpoint"`
@@ -65,17 +66,18 @@ type webhookAttempt struct {
 // Delivered reports whether the endpoint accepted the event.
 func (a webhookAttempt) Delivered() bool { return a.StatusCode >= 200 && a.StatusCode < 300 }
 
-// eventList is a page of the list.
+// eventList is a page of the API's list of webhook events.
 type eventList struct {
 	page
 	Items []webhookEvent `json:"items"`
 }
 
+// open reports whether an event of the list is pending.
 func (l *eventList) open() bool {
 	return slices.ContainsFunc(l.Items, func(e webhookEvent) bool { return e.Status == "pending" })
 }
 
-// webhooksPage lists endpoints and events.
+// webhooksPage is the page with the organisation's endpoints and events.
 type webhooksPage struct {
 	Endpoints []endpointItem
 	Targets   []string // the endpoints that can be set: "default" and the Sites of the session
@@ -92,11 +94,11 @@ type webhooksPage struct {
 	Receiver  string // the address of the built-in receiver
 }
 
-// newSecret is a secret that is shown once.
+// newSecret is a signing secret that a page shows once.
 type newSecret struct {
 	Text       string
 	ActivateAt models.Millis // 0: it is active already
-	OverlapTo  models.Millis
+	OverlapTo  models.Millis // until then, both secrets sign; 0 for the first secret
 }
 
 func (c *Console) showWebhooks(v *visit) error {
@@ -131,7 +133,7 @@ func (v *visit) webhooksPage(status int, p webhooksPage, faults []fault) error {
 		Faults: faults}, p)
 }
 
-// changeWebhooks sets, deletes or tests an endpoint, makes the next secret, or redelivers events.
+// changeWebhooks sets, deletes or tests an endpoint, rotates the secret, or redelivers events.
 func (c *Console) changeWebhooks(v *visit) error {
 	p := webhooksPage{Endpoint: v.form("endpoint"), URL: v.form("url"), Events: v.r.PostForm["events"]}
 	next := Path + "/webhooks"
@@ -174,7 +176,7 @@ func (v *visit) testEndpoint(endpoint string) (string, error) {
 	return made.IdempotencyKey, err
 }
 
-// putEndpoint sets an endpoint. The organisation's first endpoint comes with the secret.
+// putEndpoint sets an endpoint. For the organisation's first endpoint, it fills in the secret.
 func (v *visit) putEndpoint(p *webhooksPage) error {
 	var made struct {
 		Secret string `json:"secret"`
@@ -187,6 +189,7 @@ func (v *visit) putEndpoint(p *webhooksPage) error {
 	return err
 }
 
+// rotate makes the next secret and fills it in.
 func (v *visit) rotate(p *webhooksPage) error {
 	body := map[string]any{}
 	if v.form("when") == "now" {
@@ -204,7 +207,7 @@ func (v *visit) rotate(p *webhooksPage) error {
 	return err
 }
 
-// eventPage is one event with its attempts and the signatures of its bytes.
+// eventPage is the page of one event, with its attempts and a check of its signature.
 type eventPage struct {
 	Event     webhookEvent
 	Signature signatureCheck
@@ -228,7 +231,7 @@ func (v *visit) eventPage(status int, id, claimed string, faults []fault) error 
 	}, p)
 }
 
-// changeEvent sends an event again, or compares a signature.
+// changeEvent redelivers an event, or checks a signature of its body.
 func (c *Console) changeEvent(v *visit) error {
 	id := v.form("id")
 	switch v.form("action") {
@@ -247,7 +250,8 @@ func (c *Console) changeEvent(v *visit) error {
 	return errForm
 }
 
-// receiverPage lists the deliveries of the built-in receiver.
+// receiverPage is the page of the built-in receiver, an endpoint at which partners look at webhooks
+// before they have an endpoint of their own.
 type receiverPage struct {
 	Address    string
 	Used       []string // the endpoints that lead here
@@ -289,8 +293,8 @@ func (v *visit) receiverPage(status int, secret *newSecret, faults []fault) erro
 	}, p)
 }
 
-// changeReceiver lets the organisation's default endpoint lead to the receiver, sends a test event
-// to that endpoint, or clears the receiver's deliveries.
+// changeReceiver sets the default endpoint to the receiver, sends a test event to that endpoint, or
+// clears the receiver's deliveries.
 func (c *Console) changeReceiver(v *visit) error {
 	var secret *newSecret
 	var err error
@@ -310,14 +314,14 @@ func (c *Console) changeReceiver(v *visit) error {
 		return v.receiverPage(refusal.Status, nil, refusal.faults)
 	case err != nil:
 		return err
-	case secret != nil: // which is shown once
+	case secret != nil: // shown once
 		return v.receiverPage(http.StatusOK, secret, nil)
 	}
 	return v.seeOther(Path + "/receiver")
 }
 
-// useReceiver lets the organisation's default endpoint lead to the receiver, for all types of
-// events. The organisation's first endpoint comes with the secret.
+// useReceiver sets the organisation's default endpoint to the receiver, for all types of events. It
+// returns the secret if that was the organisation's first endpoint, otherwise nil.
 func (v *visit) useReceiver() (*newSecret, error) {
 	p := webhooksPage{Endpoint: defaultEndpoint}
 	for _, t := range models.WebhookEventTypes {
@@ -331,7 +335,8 @@ func (v *visit) useReceiver() (*newSecret, error) {
 	return p.Secret, err
 }
 
-// receive takes a notification. The address is secret, and names the organisation.
+// receive is the endpoint of the built-in receiver. Its address is secret, and names the
+// organisation.
 func (c *Console) receive(w http.ResponseWriter, r *http.Request) {
 	organisation, err := c.receiverOf(r.Context(), r.PathValue("token"))
 	if errors.Is(err, sealed.ErrInvalid) {

@@ -8,14 +8,14 @@ import (
 	"partnerbilling/models"
 )
 
-// choice is an act that a form offers under a value of its field "do".
+// choice is one of the acts that a form offers. The form's field "do" selects it.
 type choice[F any] struct {
 	name models.ActName
 	do   F
-	done string // the message after it
+	done string // the message after the act
 }
 
-// choose returns the choice that the form names.
+// choose returns the choice that the form selects.
 func choose[F any](v *visit, choices map[string]choice[F]) (choice[F], error) {
 	c, ok := choices[v.form("do")]
 	if !ok {
@@ -24,6 +24,7 @@ func choose[F any](v *visit, choices map[string]choice[F]) (choice[F], error) {
 	return c, nil
 }
 
+// changeAlert acknowledges or closes an alert.
 func (v *visit) changeAlert() error {
 	c, err := choose(v, map[string]choice[func(ctx context.Context, kind, subject string) error]{
 		"acknowledge": {models.ActAcknowledgeAlert, v.store().AcknowledgeAlert, "The alert is yours now."},
@@ -39,6 +40,7 @@ func (v *visit) changeAlert() error {
 	return v.back(c.done)
 }
 
+// changeDebits pauses or resumes the debits of an organisation's batches.
 func (v *visit) changeDebits() error {
 	c, err := choose(v, map[string]choice[func(context.Context, models.OrganisationID) error]{
 		"pause":  {models.ActPauseDebits, v.store().PauseDebits, "The debits are paused."},
@@ -60,6 +62,7 @@ func (v *visit) changeDebits() error {
 	return v.back(c.done)
 }
 
+// resumeDebits resumes the debits, and wakes workers for the task that continues them.
 func (v *visit) resumeDebits(ctx context.Context, organisation models.OrganisationID) error {
 	task, err := v.store().ResumeDebits(ctx, organisation)
 	if err == nil {
@@ -68,6 +71,7 @@ func (v *visit) resumeDebits(ctx context.Context, organisation models.Organisati
 	return err
 }
 
+// changeQueue pauses or resumes the dispatch of a queue.
 func (v *visit) changeQueue() error {
 	c, err := choose(v, map[string]choice[func(context.Context, models.Queue) error]{
 		"pause":  {models.ActPauseQueue, v.store().PauseQueue, "The queue is paused."},
@@ -83,6 +87,7 @@ func (v *visit) changeQueue() error {
 	return v.back(c.done)
 }
 
+// redeliverEvent schedules one webhook event for another delivery.
 func (v *visit) redeliverEvent() error {
 	err := v.act(models.ActRedeliverForPartner, func(ctx context.Context) error {
 		organisation, id, err := v.eventOf(v.form("organisation"), v.form("id"))
@@ -101,6 +106,8 @@ func (v *visit) redeliverEvent() error {
 	return v.back("The event will be delivered again.")
 }
 
+// redeliverEvents schedules the events that match the form's filter for another delivery. The
+// message says from when to repeat it if not all events fit.
 func (v *visit) redeliverEvents() error {
 	var done models.Redelivery
 	err := v.act(models.ActRedeliverForPartner, func(ctx context.Context) error {
@@ -126,6 +133,8 @@ func (v *visit) redeliverEvents() error {
 	return v.back(message)
 }
 
+// unparkEndpoint enables an endpoint and resets its breaker, so that its parked events go out. It
+// is the endpoint of a Site, or the default one if the form names no Site.
 func (v *visit) unparkEndpoint() error {
 	err := v.act(models.ActUnparkEndpoint, func(ctx context.Context) error {
 		var organisation models.OrganisationID
@@ -146,13 +155,15 @@ func (v *visit) unparkEndpoint() error {
 	return v.back("The endpoint is unparked.")
 }
 
+// lookUpPage is the page with the rail's answer about a key.
 type lookUpPage struct {
-	Key    string
+	Key    string // a rail key
 	Answer RailAnswer
-	Next   string
+	Next   string // the page to go back to
 }
 
-// lookUp renders the rail's answer instead of redirecting: the answer holds only at this moment.
+// lookUp asks the rail about a key. It shows the answer at once instead of redirecting, because the
+// answer holds only at this moment.
 func (v *visit) lookUp() error {
 	p := lookUpPage{Key: v.form("key"), Next: v.form("next")}
 	err := v.act(models.ActLookUpDebit, func(ctx context.Context) (err error) {

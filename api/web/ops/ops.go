@@ -14,23 +14,24 @@ import (
 	"partnerbilling/models"
 )
 
-// Path is the path of the pages. Everything below it but the queue dashboard belongs to them.
+// Path is the URL path of the pages. Everything below it belongs to them, except the queue
+// dashboard.
 const Path = "/ops"
 
 const (
-	// requestTimeout bounds one request, with its statements and the rail's answer.
+	// requestTimeout bounds one request, its database statements and a call of the rail included.
 	requestTimeout = 25 * time.Second
 	// maxForm is the maximum size of a form, in bytes.
 	maxForm = 64 << 10
 )
 
-// RailAnswer is the rail's answer about a key, beside what the service knows.
+// RailAnswer is the rail's answer about a rail key, beside what the service knows about that key.
 type RailAnswer struct {
 	Known    models.KeyedDebit
-	Status   string
+	Status   string // such as succeeded or unknown
 	Reason   string // of a refusal
-	Detail   string
-	Held     bool // the rail reports an amount
+	Detail   string // for people
+	Held     bool   // the rail reports an amount
 	Amount   models.Amount
 	Currency string
 }
@@ -40,26 +41,27 @@ type Config struct {
 	Store *models.Store
 	// Admit returns the operator of a request, or answers the request; see operator.Login.
 	Admit func(w http.ResponseWriter, r *http.Request) (operator.Operator, bool)
-	// LookUp asks the rail about a key. nil: this process has no rail.
+	// LookUp asks the rail about a rail key. It is nil if this process has no rail.
 	LookUp func(ctx context.Context, key string) (RailAnswer, error)
-	// Notify wakes workers for tasks. It must not block. nil: tasks wait for the next poll.
+	// Notify wakes workers for tasks. It must not block. If it is nil, tasks wait for the next
+	// poll.
 	Notify      func([]models.TaskID)
 	Environment models.Environment
 	// QueuesPath is the path of the queue dashboard.
 	QueuesPath string
-	// PublicBaseURL is that of the service. If it begins with https://, cookies are Secure.
+	// PublicBaseURL is the service's base URL. If it begins with https://, cookies are Secure.
 	PublicBaseURL string
 	Log           *slog.Logger
 }
 
-// Pages serves the pages. It is safe for concurrent use, and keeps no state.
+// Pages serves the operators' pages. It is safe for concurrent use, and keeps no state.
 type Pages struct {
 	Config
 	mux    *http.ServeMux
 	origin *http.CrossOriginProtection
 }
 
-// New returns the pages.
+// New returns the pages, with their routes.
 func New(cfg Config) *Pages {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -75,6 +77,7 @@ func New(cfg Config) *Pages {
 	return p
 }
 
+// readingRoutes registers the pages.
 func (p *Pages) readingRoutes() {
 	p.handle("GET "+Path, (*visit).overview)
 	p.handle("GET "+Path+"/{$}", (*visit).overview)
@@ -90,6 +93,7 @@ func (p *Pages) readingRoutes() {
 	p.handle("GET "+Path+"/log", (*visit).auditLog)
 }
 
+// actRoutes registers the acts, which forms of the pages send.
 func (p *Pages) actRoutes() {
 	p.handle("POST "+Path+"/alert", (*visit).changeAlert)
 	p.handle("POST "+Path+"/debits", (*visit).changeDebits)

@@ -8,27 +8,30 @@ import (
 	"partnerbilling/models"
 )
 
-// The limits of the pages' lists.
+// The limits of the lists on the operators' pages.
 const (
 	maxShown       = 200
 	maxLanes       = 200
 	logPageSize    = 100
 	eventsPageSize = 100
-	refreshEvery   = 10 // seconds
+	refreshEvery   = 10 // seconds until the overview reloads itself
 )
 
+// overviewPage is the first page: the state of the whole service.
 type overviewPage struct {
 	Figures        models.Figures
 	Backlogs       []models.Backlog
 	Lanes          []models.Lane
 	Alerts         []models.Alert
-	Names          map[models.OrganisationID]string
+	Names          map[models.OrganisationID]string // of the organisations of Alerts
 	Rail           []models.RailAnswers
 	Reconciliation models.Reconciliation
 	Audit          models.AuditPass
-	Refreshing     bool
+	Refreshing     bool // the page reloads itself
 }
 
+// overview shows key figures, open alerts, backlogs, and the rail's latest answers. With the
+// parameter refresh, the page reloads itself.
 func (v *visit) overview() (err error) {
 	var p overviewPage
 	for _, read := range []func() error{
@@ -63,11 +66,13 @@ func (v *visit) names(alerts []models.Alert) (map[models.OrganisationID]string, 
 	return v.store().OrganisationNames(v.ctx, ids)
 }
 
+// searchPage is the page of a search for any kind of object.
 type searchPage struct {
 	Text string
 	Hits []models.Hit
 }
 
+// search shows the objects that the parameter q names, such as by id, reference or name.
 func (v *visit) search() (err error) {
 	p := searchPage{Text: v.query("q")}
 	if p.Hits, err = v.store().Search(v.ctx, p.Text); err != nil {
@@ -76,15 +81,17 @@ func (v *visit) search() (err error) {
 	return v.show("search", &base{Title: "Search", Tab: "search"}, &p)
 }
 
+// organisationPage is the page of one organisation.
 type organisationPage struct {
 	Organisation models.Organisation
 	Sites        []models.Site
 	Clients      []models.Client
 	Endpoints    []models.WebhookEndpoint
-	Pause        *models.Pause
-	Recent       []models.AuditEntry
+	Pause        *models.Pause       // of its debits; nil for none
+	Recent       []models.AuditEntry // the latest acts about it
 }
 
+// organisation shows the organisation with the parameter id.
 func (v *visit) organisation() error {
 	var p organisationPage
 	var id models.OrganisationID
@@ -111,6 +118,7 @@ func (v *visit) organisation() error {
 	return v.show("organisation", &base{Title: p.Organisation.Name, Tab: "search"}, &p)
 }
 
+// pauseOf returns the pause of an organisation's debits, nil for none.
 func (v *visit) pauseOf(id models.OrganisationID) (*models.Pause, error) {
 	all, err := v.store().Pauses(v.ctx)
 	if err != nil {
@@ -124,12 +132,14 @@ func (v *visit) pauseOf(id models.OrganisationID) (*models.Pause, error) {
 	return nil, nil
 }
 
+// batchPage is the page of one batch.
 type batchPage struct {
 	models.BatchStory
 	Organisation models.Organisation
 	Site         models.Site
 }
 
+// batch shows the batch with the parameters site and ref, its batchReference.
 func (v *visit) batch() error {
 	var site models.SiteID
 	err := site.UnmarshalText([]byte(v.query("site")))
@@ -149,12 +159,14 @@ func (v *visit) batch() error {
 	return v.show("batch", &base{Title: "Batch " + p.Batch.Reference, Tab: "search"}, &p)
 }
 
+// paymentPage is the page of one payment intent.
 type paymentPage struct {
 	models.PaymentStory
 	Organisation models.Organisation
 	Site         models.Site
 }
 
+// payment shows the payment intent with the parameter id.
 func (v *visit) payment() error {
 	var id models.PaymentIntentID
 	err := id.UnmarshalText([]byte(v.query("id")))
@@ -174,19 +186,24 @@ func (v *visit) payment() error {
 	return v.show("payment", &base{Title: "Payment " + id.String(), Tab: "search"}, &p)
 }
 
+// pausesPage is the page of the pauses. Its base has those that are in force.
 type pausesPage struct{ Queues []models.Queue }
 
+// pauses shows the pauses, and the queues that can be paused.
 func (v *visit) pauses() error {
 	return v.show("pauses", &base{Title: "Pauses", Tab: "pauses"}, &pausesPage{models.PausableQueues})
 }
 
+// booksPage is the page about the books: the comparison of ledger and rail, and the recurring
+// audit.
 type booksPage struct {
 	Reconciliation models.Reconciliation
 	Audit          models.AuditPass
-	Found          []models.Difference
-	Alerts         []models.Alert // about the books
+	Found          []models.Difference // between ledger and rail
+	Alerts         []models.Alert      // about the books
 }
 
+// books shows how far comparison and audit have come, and what they have found.
 func (v *visit) books() (err error) {
 	var p booksPage
 	if p.Reconciliation, err = v.store().Reconciliation(v.ctx); err != nil {
@@ -210,13 +227,15 @@ func (v *visit) books() (err error) {
 	return v.show("books", &base{Title: "Books", Tab: "books"}, &p)
 }
 
+// logPage is a page of the audit log.
 type logPage struct {
 	Filter  models.AuditFilter
-	Fields  map[string]string
+	Fields  map[string]string // the filter as typed, by parameter
 	Entries []models.AuditEntry
 	Next    string // the next page's address; "" on the last
 }
 
+// auditLog shows the entries that match the parameters, newest first.
 func (v *visit) auditLog() error {
 	p := logPage{Fields: map[string]string{}}
 	for _, name := range []string{"actor", "act", "organisation", "subject", "from", "to"} {
@@ -253,7 +272,8 @@ func (v *visit) auditLog() error {
 	return v.show("log", &base{Title: "Audit log", Tab: "log"}, &p)
 }
 
-// after reads the position in the query of a further page: it returns the time, and sets id.
+// after reads the position at which a further page of a list begins. It returns the time of the
+// position, and sets id to its id. On the first page, it returns 0 and leaves id unchanged.
 func (v *visit) after(id interface{ UnmarshalText([]byte) error }) (models.Millis, error) {
 	if v.query("afterId") == "" {
 		return 0, nil
@@ -265,7 +285,7 @@ func (v *visit) after(id interface{ UnmarshalText([]byte) error }) (models.Milli
 	return models.Millis(at), id.UnmarshalText([]byte(v.query("afterId")))
 }
 
-// period reads the parameters from and to; 0 for an empty one.
+// period reads the parameters from and to. It returns 0 for an empty one.
 func (v *visit) period() (from, to models.Millis, err error) {
 	if from, err = parseTime(v.r.FormValue("from")); err != nil {
 		return 0, 0, err
@@ -274,7 +294,7 @@ func (v *visit) period() (from, to models.Millis, err error) {
 	return from, to, err
 }
 
-// parseTime reads a time in UTC as a field of the kind datetime-local writes it, a date, or a time
+// parseTime reads a time in UTC: a date, a value of an input of the type datetime-local, or a time
 // of RFC 3339. It returns 0 for "".
 func parseTime(text string) (models.Millis, error) {
 	if text == "" {

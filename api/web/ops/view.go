@@ -22,8 +22,8 @@ var ownStyle string
 
 var style = web.NewStyle(Path, web.Palette+web.Tables+ownStyle)
 
-// pageHeaders are those of every answer. A page may load its style and send its forms, and nothing
-// else.
+// pageHeaders returns the headers of every answer. A page may load its style and send its forms,
+// and nothing else.
 func pageHeaders() http.Header {
 	h := web.Headers()
 	h.Set("Content-Security-Policy",
@@ -65,7 +65,7 @@ type identifier interface {
 	String() string
 }
 
-// idOrEmpty is the id's text; "" for the zero id.
+// idOrEmpty returns the text of an id, "" for the zero id.
 func idOrEmpty(id identifier) string {
 	if id.IsZero() {
 		return ""
@@ -73,14 +73,14 @@ func idOrEmpty(id identifier) string {
 	return id.String()
 }
 
-// alertList is a list of alerts with their forms.
+// alertList is the data of a list of alerts, each with a form.
 type alertList struct {
 	Base   *base
 	Alerts []models.Alert
-	Names  map[models.OrganisationID]string // of organisations
+	Names  map[models.OrganisationID]string // by id
 }
 
-// hitPath is the page about a hit; "" if it has none.
+// hitPath returns the address of the page about a hit of a search, "" if no page shows it.
 func hitPath(h models.Hit) string {
 	switch h.Kind {
 	case models.HitOrganisation:
@@ -101,7 +101,7 @@ func hitPath(h models.Hit) string {
 	}
 }
 
-// formData are the hidden fields of a form: names and values in turn.
+// formData is the data of a form's hidden fields. Fields alternate names and values.
 type formData struct {
 	Base   *base
 	Fields []string
@@ -109,6 +109,7 @@ type formData struct {
 
 type pair struct{ Name, Value string }
 
+// pairs splits fields, which alternate names and values.
 func pairs(fields []string) (all []pair) {
 	for i := 0; i+1 < len(fields); i += 2 {
 		all = append(all, pair{fields[i], fields[i+1]})
@@ -116,7 +117,7 @@ func pairs(fields []string) (all []pair) {
 	return all
 }
 
-// age writes a duration with its two largest units.
+// age formats a duration with its two largest units. It returns a dash for 0 and less.
 func age(d time.Duration) string {
 	switch {
 	case d <= 0:
@@ -132,7 +133,7 @@ func age(d time.Duration) string {
 	}
 }
 
-// capped writes a count that stops at MostCounted.
+// capped formats a count that stops at models.MostCounted.
 func capped(n int) string {
 	if n >= models.MostCounted {
 		return strconv.Itoa(models.MostCounted) + "+"
@@ -140,6 +141,7 @@ func capped(n int) string {
 	return strconv.Itoa(n)
 }
 
+// indented returns indented JSON. It returns malformed JSON unchanged.
 func indented(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Indent(&b, raw, "", "  ") != nil {
@@ -148,7 +150,7 @@ func indented(raw json.RawMessage) string {
 	return b.String()
 }
 
-// tone is the class of a state's tag.
+// tone returns the CSS class that colours a state.
 func tone(state any) string {
 	switch fmt.Sprint(state) {
 	case "succeeded", "Settled", "delivered", "done", "active", "linked":

@@ -21,12 +21,12 @@ var (
 	errRail   = errors.New("ops: no rail answers this process")
 )
 
-// inputError is a fault of what the operator has typed.
+// inputError is a fault in what the operator has typed, as a message for the page.
 type inputError string
 
 func (e inputError) Error() string { return string(e) }
 
-// doneCookie is the name of the cookie with a message about the last act.
+// doneCookie is the name of the cookie with the message about the last act. The next page shows it.
 const doneCookie = "ops-done"
 
 // visit is one request to the pages.
@@ -36,14 +36,14 @@ type visit struct {
 	w        http.ResponseWriter
 	r        *http.Request
 	operator operator.Operator
-	trace    models.TraceID // of an act
+	trace    models.TraceID // of an act; "" on a page that only shows
 	answered bool
 }
 
 func (v *visit) store() *models.Store { return v.pages.Store }
 
-// serve checks parameters and form, and lets the page answer. A browser sends an operator's
-// credentials with forms of other sites, too: only the origin tells them apart.
+// serve checks parameters and form, and then calls page. A browser sends an operator's credentials
+// also with the forms of other sites. Only the origin tells such forms apart.
 func (v *visit) serve(page func(*visit) error) error {
 	if v.r.Method == http.MethodPost && v.pages.origin.Check(v.r) != nil {
 		return errForm
@@ -53,7 +53,7 @@ func (v *visit) serve(page func(*visit) error) error {
 	}
 	for _, values := range v.r.Form {
 		for _, text := range values {
-			if !utf8.ValidString(text) || strings.ContainsRune(text, 0) { // PostgreSQL stores neither
+			if !utf8.ValidString(text) || strings.ContainsRune(text, 0) { // Postgres stores neither
 				return inputError("A field holds bytes that are no text.")
 			}
 		}
@@ -61,7 +61,7 @@ func (v *visit) serve(page func(*visit) error) error {
 	return page(v)
 }
 
-// act performs an act. The audit log records how it ends, also if the operator's role does not
+// act performs an act. The audit log records how the act ends, also if the operator's role does not
 // allow it.
 func (v *visit) act(name models.ActName, do func(ctx context.Context) error) error {
 	v.trace = models.NewTraceID()
@@ -73,6 +73,8 @@ func (v *visit) act(name models.ActName, do func(ctx context.Context) error) err
 	return errors.Join(err, v.store().EndAct(ctx, err))
 }
 
+// allowed calls do if the operator may act and the reason is acceptable. An empty reason is left to
+// do.
 func (v *visit) allowed(name models.ActName, do func() error) error {
 	if !v.operator.MayAct() {
 		return fmt.Errorf("%s: %w", name, models.ErrRole)
@@ -83,13 +85,13 @@ func (v *visit) allowed(name models.ActName, do func() error) error {
 	return do()
 }
 
-// form is a field of the form, without white space around it.
+// form returns a field of the form, without white space around it.
 func (v *visit) form(name string) string { return strings.TrimSpace(v.r.PostForm.Get(name)) }
 
-// query is a parameter of the page's address.
+// query returns a parameter of the page's address, without white space around it.
 func (v *visit) query(name string) string { return strings.TrimSpace(v.r.URL.Query().Get(name)) }
 
-// back redirects to the page that the form came from, which shows a message.
+// back redirects to the page that the form has come from, which shows the message.
 func (v *visit) back(message string) error {
 	target := Path
 	if next, err := url.Parse(v.form("next")); err == nil && next.Host == "" && next.Scheme == "" &&
@@ -102,8 +104,8 @@ func (v *visit) back(message string) error {
 	return nil
 }
 
-// setDone sets the cookie with the message about an act for some seconds; a negative number deletes
-// it. The message is not in the address, because then any link could show one.
+// setDone sets the cookie with the message about an act for some seconds. A negative number deletes
+// the cookie. The message is not in the address, because then any link could show one.
 func (v *visit) setDone(value string, seconds int) {
 	http.SetCookie(v.w, &http.Cookie{ //nolint:gosec // Secure if the service is reached by HTTPS
 		Name: doneCookie, Value: value, Path: Path, MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode,
@@ -111,7 +113,8 @@ func (v *visit) setDone(value string, seconds int) {
 	})
 }
 
-// takeDone returns the message about the act before, and removes it. "" if there is none.
+// takeDone returns the message about the last act, and deletes its cookie. It returns "" if there
+// is none.
 func (v *visit) takeDone() string {
 	cookie, err := v.r.Cookie(doneCookie)
 	if err != nil {
@@ -128,7 +131,7 @@ func (v *visit) takeDone() string {
 // base holds the data that all pages share.
 type base struct {
 	Title   string
-	Tab     string // of the navigation that is current
+	Tab     string // the current tab of the navigation
 	Refresh int    // seconds until the page reloads itself; 0: never
 	Content any
 
@@ -137,9 +140,9 @@ type base struct {
 	Environment models.Environment
 	Pauses      []models.Pause
 	QueuesPath  string
-	Done        string // what the last act did
-	Here        string // this page's address, for forms that come back to it
-	CanLookUp   bool
+	Done        string // the message about the last act; "" for none
+	Here        string // this page's address, to which its forms come back
+	CanLookUp   bool   // this process has a rail
 }
 
 // render answers with a page.
@@ -172,13 +175,13 @@ func (v *visit) show(name string, b *base, content any) error {
 	return v.render(http.StatusOK, name, b, content)
 }
 
-// problem is a page about an error.
+// problem is the page of an error.
 type problem struct {
 	Title, Message string
 	TraceID        models.TraceID
 }
 
-// fail answers an error with a page.
+// fail answers with the page of an error.
 func (v *visit) fail(err error) {
 	status, p := problemOf(err)
 	p.TraceID = v.trace
@@ -192,7 +195,7 @@ func (v *visit) fail(err error) {
 	}
 }
 
-// problems are the errors with a page of their own.
+// problems are the errors with a text of their own.
 var problems = []struct {
 	err            error
 	status         int
@@ -238,6 +241,7 @@ var problems = []struct {
 	},
 }
 
+// problemOf returns the status and the page of an error.
 func problemOf(err error) (int, problem) {
 	for _, p := range problems {
 		if errors.Is(err, p.err) {

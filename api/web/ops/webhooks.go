@@ -5,11 +5,13 @@ import (
 	"partnerbilling/models"
 )
 
+// webhooksPage is the page of the webhooks in trouble, of all organisations.
 type webhooksPage struct {
-	Letters   []models.DeadLetters
-	Endpoints []models.TroubledEndpoint
+	Letters   []models.DeadLetters      // events that were not delivered
+	Endpoints []models.TroubledEndpoint // that fail, are disabled or hold events back
 }
 
+// webhooks shows the endpoints in trouble, and counts the events that were not delivered.
 func (v *visit) webhooks() (err error) {
 	var p webhooksPage
 	if p.Letters, err = v.store().DeadLetters(v.ctx, maxShown); err != nil {
@@ -21,6 +23,7 @@ func (v *visit) webhooks() (err error) {
 	return v.show("webhooks", &base{Title: "Webhooks", Tab: "webhooks"}, &p)
 }
 
+// eventsPage is a page of an organisation's webhook events.
 type eventsPage struct {
 	Organisation models.Organisation
 	Status       models.WebhookStatus
@@ -30,7 +33,7 @@ type eventsPage struct {
 	Next         string // the next page's address; "" on the last
 }
 
-// eventsFilter reads organisation, status and period from the address or the form.
+// eventsFilter reads the fields organisation, status, from and to of the address or the form.
 func (v *visit) eventsFilter() (organisation models.OrganisationID, filter models.WebhookFilter, err error) {
 	if err = organisation.UnmarshalText([]byte(v.r.FormValue("organisation"))); err != nil {
 		return organisation, filter, err
@@ -49,6 +52,7 @@ func (v *visit) eventsFilter() (organisation models.OrganisationID, filter model
 	return organisation, filter, err
 }
 
+// events shows the events that match the parameters, newest first.
 func (v *visit) events() error {
 	id, filter, err := v.eventsFilter()
 	if err != nil {
@@ -74,11 +78,13 @@ func (v *visit) events() error {
 	return v.show("events", &base{Title: "Events of " + p.Organisation.Name, Tab: "webhooks"}, &p)
 }
 
+// eventPage is the page of one webhook event, with its attempts.
 type eventPage struct {
 	models.EventStory
 	Organisation models.Organisation
 }
 
+// event shows the event with the parameters organisation and id.
 func (v *visit) event() error {
 	organisation, id, err := v.eventOf(v.query("organisation"), v.query("id"))
 	if err != nil {
@@ -94,7 +100,7 @@ func (v *visit) event() error {
 	return v.show("event", &base{Title: "Event " + id.String(), Tab: "webhooks"}, &p)
 }
 
-// eventOf reads an organisation's id and an event's.
+// eventOf parses the id of an organisation and that of an event.
 func (v *visit) eventOf(ofOrganisation, ofEvent string) (
 	organisation models.OrganisationID, id models.WebhookEventID, err error,
 ) {

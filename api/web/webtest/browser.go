@@ -68,18 +68,20 @@ type Tab struct {
 	reported []string // errors that the browser reported
 }
 
-// Tab opens a tab for the pages of a service at the URL base. The tab ends with the test.
+// Tab opens a tab for the pages of a service at the URL base. The tab ends with the test, and all
+// failures of its methods fail the test.
 func (b *Browser) Tab(t testing.TB, base string) *Tab {
 	t.Helper()
 	return open(t, b.ctx, base, chromedp.WithNewBrowserContext())
 }
 
-// Beside opens another tab with the same cookies. It ends with the test t.
+// Beside opens another tab with the same cookies. The new tab ends with the test t.
 func (tab *Tab) Beside(t testing.TB) *Tab {
 	t.Helper()
 	return open(t, tab.ctx, tab.base)
 }
 
+// open opens a tab in a browser or beside a tab, as the context parent and the options say.
 func open(t testing.TB, parent context.Context, base string, options ...chromedp.ContextOption) *Tab {
 	t.Helper()
 	ctx, end := chromedp.NewContext(parent, options...)
@@ -92,8 +94,8 @@ func open(t testing.TB, parent context.Context, base string, options ...chromedp
 	return tab
 }
 
-// listen collects errors: failed scripts, failed requests and violations of a page's policy. The
-// status of the document itself is not an error.
+// listen collects errors: failed scripts, failed requests and violations of a page's policy. An
+// error status of the document itself does not count.
 func (tab *Tab) listen(event any) {
 	tab.mu.Lock()
 	defer tab.mu.Unlock()
@@ -121,7 +123,7 @@ func (tab *Tab) BrowserErrors() []string {
 	return found
 }
 
-// Do runs steps, each within stepTimeout.
+// Do runs steps, each within stepTimeout. what names them in failures.
 func (tab *Tab) Do(what string, steps ...chromedp.Action[chromedp.Void]) {
 	tab.t.Helper()
 	for _, step := range steps {
@@ -145,7 +147,7 @@ func (tab *Tab) text() string {
 	return text
 }
 
-// Open opens the page at a path or URL.
+// Open opens the page at a path or URL, and waits for its element main.
 func (tab *Tab) Open(path string) {
 	tab.t.Helper()
 	target := path
@@ -158,7 +160,7 @@ func (tab *Tab) Open(path string) {
 	tab.Do("open "+path, chromedp.Navigate(target), chromedp.WaitReady(chromedp.CSS("main")))
 }
 
-// Path returns the path of the page that the tab shows.
+// Path returns the URL path of the page that the tab shows.
 func (tab *Tab) Path() string {
 	tab.t.Helper()
 	u, err := url.Parse(Ask[string](tab, `location.href`))
@@ -168,28 +170,28 @@ func (tab *Tab) Path() string {
 	return u.Path
 }
 
-// Sees waits until the page shows a text, which has no quotes.
+// Sees waits until the page shows a text. The text must have no double quotes.
 func (tab *Tab) Sees(text string) {
 	tab.t.Helper()
 	query := `//main//*[contains(normalize-space(.), "` + text + `")]`
 	tab.Do("wait for "+text, chromedp.WaitVisible(chromedp.Search(query)))
 }
 
-// Fill sets a field, or chooses from a list.
+// Fill sets the field of a CSS selector to a text, or chooses from a list.
 func (tab *Tab) Fill(selector, text string) {
 	tab.t.Helper()
 	tab.Do("fill in "+selector, chromedp.SetValue(chromedp.CSS(selector), text))
 }
 
-// Press clicks the button with a label, which has no quotes.
+// Press clicks the button with a label. The label must have no double quotes.
 func (tab *Tab) Press(label string) {
 	tab.t.Helper()
 	tab.Do("press "+label, chromedp.Click(chromedp.Search(`//button[normalize-space(.)="`+label+`"]`)))
 }
 
-// ClickUntil clicks the first visible element of an XPath until the expected one is visible. A page
-// that renders itself in the browser may move or replace an element between its first sight and the
-// click.
+// ClickUntil clicks the first visible element of the XPath clicked, once a second, until an element
+// of the XPath expected is visible. A single click may miss: a page that renders itself in the
+// browser may move or replace the element meanwhile.
 func (tab *Tab) ClickUntil(clicked, expected string) {
 	tab.t.Helper()
 	const script = `(clicked, expected) => {
@@ -218,7 +220,8 @@ func (tab *Tab) Keys(keys string) {
 	tab.Do("type", chromedp.KeyEvent(keys))
 }
 
-// Ask returns the value of a JavaScript expression. It waits for a promise.
+// Ask returns the value of a JavaScript expression. If the value is a promise, Ask waits for its
+// result.
 func Ask[T any](tab *Tab, script string) T {
 	tab.t.Helper()
 	ctx, cancel := context.WithTimeout(tab.ctx, stepTimeout)
@@ -230,7 +233,7 @@ func Ask[T any](tab *Tab, script string) T {
 	return value
 }
 
-// Call sends a command of the browser's protocol to the tab.
+// Call sends a command of the Chrome DevTools Protocol to the tab.
 func Call[P, R any](tab *Tab, command cdp.Command[P, R], params P) {
 	tab.t.Helper()
 	ctx, cancel := context.WithTimeout(tab.ctx, stepTimeout)
@@ -240,7 +243,7 @@ func Call[P, R any](tab *Tab, command cdp.Command[P, R], params P) {
 	}
 }
 
-// Look sets the width of the window, and the colour scheme "light" or "dark".
+// Look sets the width of the window, in CSS pixels, and the colour scheme "light" or "dark".
 func (tab *Tab) Look(width int64, scheme string) {
 	tab.t.Helper()
 	tab.Do("set the window", chromedp.EmulateViewport(width, windowHeight))

@@ -24,7 +24,7 @@ var axeArchive []byte
 //go:embed check.js
 var checkScript string
 
-// scripts returns axe-core and the kit's own script.
+// scripts returns axe-core and check.js as one script.
 var scripts = sync.OnceValues(func() (string, error) {
 	archive, err := gzip.NewReader(bytes.NewReader(axeArchive))
 	if err != nil {
@@ -37,16 +37,16 @@ var scripts = sync.OnceValues(func() (string, error) {
 	return string(axe) + ";\n" + checkScript + ";0", nil
 })
 
-// screenshots is the folder for pictures of the checked pages; empty for no pictures.
+// screenshots is the folder for pictures of the checked pages, "" for no pictures.
 var screenshots = flag.String("screenshots", "", "write pictures of the checked pages into this folder")
 
 // phoneWidth is the width of a phone's window, in CSS pixels.
 const phoneWidth = 390
 
-// looks are the windows in which Check looks at a page. The narrowest is a window of 1280 pixels at
-// 400 % zoom (WCAG 1.4.10), in which the page only has to fit.
+// looks are the windows and colour schemes in which Check looks at a page. 320 pixels are a window
+// of 1280 pixels at 400 % zoom (WCAG 1.4.10), in which the page only has to fit.
 var looks = []struct {
-	width  int64
+	width  int64 // CSS pixels
 	scheme string
 	rules  string // for audit in check.js
 }{
@@ -54,9 +54,10 @@ var looks = []struct {
 	{1280, "dark", "colours"}, {1280, "light", "all"},
 }
 
-// Check looks at the page that the tab shows: on a phone and a large screen, in light and dark. It
-// fails the test for violations of axe-core's rules, for content wider than the window, and for
-// errors that the browser has reported.
+// Check looks at the page that the tab shows, on a phone and a large screen, in light and dark. It
+// fails the test for violations of axe-core's rules, and for content wider than the window. It also
+// fails the test for errors that the browser has reported. view names the page; Check does not open
+// it.
 func (tab *Tab) Check(view View) {
 	tab.t.Helper()
 	tab.inject()
@@ -81,7 +82,7 @@ func (tab *Tab) Check(view View) {
 	}
 }
 
-// Errorf fails the test.
+// Errorf fails the test with a message, and goes on.
 func (tab *Tab) Errorf(format string, args ...any) {
 	tab.t.Helper()
 	tab.t.Errorf(format, args...)
@@ -97,19 +98,19 @@ func (tab *Tab) inject() {
 	Ask[int](tab, text)
 }
 
-// View is a page in one of its states.
+// View is a page in one of its states, as CheckAll opens it.
 type View struct {
-	Name string // unique in the test
+	Name string // unique in the test; begins the failures
 	Path string
-	Text string // the page shows it; "" for no text
+	Text string // CheckAll waits until the page shows it; "" for no text
 	// Act brings the opened page into its state, such as an opened dialog. nil does nothing.
 	Act func(*Tab)
 	// Alike says that another view has the same template. Check then skips the dark looks, and
-	// applies axe-core's rules at the width of a phone only.
+	// applies axe-core's rules only at the width of a phone.
 	Alike bool
 }
 
-// CheckAll checks views in parallel subtests, each in a tab that open returns.
+// CheckAll opens and checks each view in a parallel subtest, in a tab that open returns.
 func CheckAll(t *testing.T, open func(testing.TB) *Tab, views []View) {
 	t.Helper()
 	for _, view := range views {
@@ -128,10 +129,10 @@ func CheckAll(t *testing.T, open func(testing.TB) *Tab, views []View) {
 	}
 }
 
-// notInNames matches what a name of a file leaves out.
+// notInNames matches what the names of picture files leave out.
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9.]+`)
 
-// picture writes a picture of the whole page.
+// picture writes a picture of the whole page into the folder screenshots. what becomes its name.
 func (tab *Tab) picture(what string) {
 	tab.t.Helper()
 	ctx, cancel := context.WithTimeout(tab.ctx, stepTimeout)
@@ -146,15 +147,15 @@ func (tab *Tab) picture(what string) {
 	}
 }
 
-// Stop is an element at which the Tab key stops.
+// Stop is an element that gets the focus by the Tab key.
 type Stop struct {
-	Name   string // the element's text, or its label
+	Name   string // the element's aria-label, or else the text of it or its label
 	Kind   string // its tag, and the type of a field
 	Hidden bool   // it does not show that it has the focus
 }
 
-// Stops presses Tab until the focus leaves the page, and returns where it was. It fails the test if
-// an element does not show that it has the focus, and for more than 200 elements.
+// Stops presses Tab until the focus leaves the page, and returns the elements that had the focus.
+// It fails the test if one of them does not show its focus, and for more than 200 elements.
 func (tab *Tab) Stops() []Stop {
 	tab.t.Helper()
 	tab.inject()
@@ -175,8 +176,8 @@ func (tab *Tab) Stops() []Stop {
 	return stops
 }
 
-// TabTo presses Tab until the name of the focused element is name, or begins with name and a space.
-// It fails the test if Tab leaves the page before.
+// TabTo presses Tab until the focused element has the name, or one that begins with the name and a
+// space. It fails the test if the focus leaves the page before.
 func (tab *Tab) TabTo(name string) {
 	tab.t.Helper()
 	tab.inject()
