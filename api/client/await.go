@@ -60,8 +60,8 @@ func pause(ctx context.Context, answer response) error {
 	}
 }
 
-// holdTime returns the time for which a GET asks the service to hold its answer, in whole seconds:
-// at most half of the time-out of the HTTP client. 0 means that the GET does not ask.
+// holdTime returns the time for which a GET asks the service to hold its answer, in whole seconds.
+// It is at most half of the HTTP client's time-out. 0 means that the GET does not ask.
 func (c *Client) holdTime() time.Duration {
 	hold := maxHoldTime
 	if timeout := c.cfg.HTTP.Timeout; timeout > 0 {

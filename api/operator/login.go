@@ -104,8 +104,8 @@ type Operator struct {
 func (o Operator) MayAct() bool { return o.Role == RoleAct }
 
 // Admit returns the operator that the credentials of a request belong to. If ok is false, Admit has
-// answered the request: 401 without valid credentials; 429 after too many attempts, or if no
-// processor becomes free for the verification; 503 if the request ends first.
+// answered the request. It answers 401 without valid credentials, and 429 after too many attempts
+// or if no processor becomes free for the verification. It answers 503 if the request ends first.
 func (l *Login) Admit(w http.ResponseWriter, r *http.Request) (o Operator, ok bool) {
 	name, password, ok := r.BasicAuth()
 	if !ok {

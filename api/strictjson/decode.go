@@ -42,6 +42,7 @@ type Fields struct {
 	index  int    // in that array, or -1
 }
 
+// faults collects the faults of a body.
 type faults struct {
 	list      []Fault
 	malformed []Fault

@@ -20,6 +20,7 @@ type Error struct {
 	Offset int64  // in bytes, near the fault; -1 if unknown
 }
 
+// Error returns the reason, with the offset if it is known.
 func (e *Error) Error() string {
 	if e.Offset < 0 {
 		return e.Reason

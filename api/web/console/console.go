@@ -1,7 +1,7 @@
 // Package console is the sandbox console: pages on which a partner's engineer looks at and drives
-// the API without writing code. Every action is a call of the API itself, made in this process with
-// the access token of the session, so that the console has no rules of its own. The pages work
-// without JavaScript and load nothing from other hosts.
+// the API without writing code. Every action is a call of the API in this process, with the access
+// token of the session. The console therefore has no rules of its own. The pages work without
+// JavaScript and load nothing from other hosts.
 package console
 
 import (
@@ -73,7 +73,10 @@ type Config struct {
 // Faults sets faults of the sandbox's rail, such as a bank that is down. *models.Store implements
 // it.
 type Faults interface {
+	// SetSandboxFault activates a fault for a duration from now; 0 ends it. It returns
+	// models.ErrSandboxFault for an unknown fault or a duration out of range.
 	SetSandboxFault(ctx context.Context, fault models.SandboxFault, lasts time.Duration) error
+	// ActiveSandboxFaults returns the active faults, with the service time at which each ends.
 	ActiveSandboxFaults(ctx context.Context) (map[models.SandboxFault]models.Millis, error)
 }
 
