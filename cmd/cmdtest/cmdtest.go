@@ -1,7 +1,7 @@
 // Package cmdtest builds the module's commands for tests that run them as processes.
 //
-// The commands are built as they are deployed, without the race detector, which makes processes
-// several times slower. Only the tests' own process can run under it.
+// The commands are built as they are deployed. They never use the race detector, which would make
+// them several times slower. Only the tests' own process can run under the race detector.
 package cmdtest
 
 import (
@@ -14,13 +14,16 @@ import (
 )
 
 var (
+	// dir returns the folder of the binaries. The first call creates the folder.
 	dir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "cmdtest-") })
-	// built maps the name of a command to a function that builds the command once.
+	// built maps the name of a command to a function that builds the command once, and returns the
+	// path of the binary.
 	built sync.Map
 )
 
-// Build builds a command of the module, such as "svc", once for all tests of the process. It
-// returns the binary's path.
+// Build builds a command of the module, such as "svc", and returns the path of the binary. It
+// builds each command once for all tests of the process. If the build fails, the test fails. Tests
+// that call Build need [Main] to remove the binaries.
 func Build(t testing.TB, name string) string {
 	t.Helper()
 	once, _ := built.LoadOrStore(name, sync.OnceValues(func() (string, error) { return build(name) }))
@@ -31,6 +34,7 @@ func Build(t testing.TB, name string) string {
 	return path
 }
 
+// build builds a command, and returns the path of the binary.
 func build(name string) (string, error) {
 	dir, err := dir()
 	if err != nil {
@@ -45,10 +49,11 @@ func build(name string) (string, error) {
 	return path, nil
 }
 
-// Main runs the tests with run, such as m.Run, removes the binaries, and returns the exit code.
+// Main is the body of a TestMain. It calls run, usually m.Run, removes the built binaries, and
+// returns the exit code of run.
 func Main(run func() int) int {
 	code := run()
-	built.Range(func(any, any) bool { // without a built command, dir would create the folder
+	built.Range(func(any, any) bool { // only if Build was called: dir would create the folder
 		if dir, err := dir(); err == nil {
 			_ = os.RemoveAll(dir)
 		}

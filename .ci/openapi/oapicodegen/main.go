@@ -44,6 +44,7 @@ func run(ctx context.Context) error {
 	return pay(ctx, c, site)
 }
 
+// issueToken returns an access token of the client that the environment names.
 func issueToken(ctx context.Context, base string) (string, error) {
 	c, err := generated.NewClientWithResponses(base)
 	if err != nil {
@@ -62,9 +63,10 @@ func issueToken(ctx context.Context, base string) (string, error) {
 	return answer.JSON200.AccessToken, nil
 }
 
-// debit invites a customer, signs it up and debits it in a batch.
+// debit invites a customer, signs the customer up, and submits a batch with a debit. It returns
+// once the batch has settled.
 func debit(ctx context.Context, c *generated.ClientWithResponses, site string) error {
-	// Paths must escape the references.
+	// The references test whether the client escapes them in paths.
 	const customer, batch = "oapi-codegen ü", "oapi-codegen 2026/11 #7+é"
 	key := "oapi-codegen"
 	invited, err := c.CreateInvitationWithResponse(ctx, site,
@@ -111,8 +113,8 @@ func debit(ctx context.Context, c *generated.ClientWithResponses, site string) e
 	}
 }
 
-// pay first provokes a validation error and checks its message. Then it creates a payment intent
-// and has a customer of the sandbox pay it.
+// pay first provokes a validation error and checks its message. Then it creates a payment intent,
+// has a customer of the sandbox pay it, and waits until the payment has settled.
 func pay(ctx context.Context, c *generated.ClientWithResponses, site string) error {
 	refused, err := c.CreatePaymentIntentWithResponse(ctx, site, nil, generated.CreatePaymentIntent{})
 	if err != nil {
@@ -158,7 +160,7 @@ func pay(ctx context.Context, c *generated.ClientWithResponses, site string) err
 	}
 }
 
-// value returns what p points to, or the zero value.
+// value returns the value that p points to, or the zero value if p is nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -166,7 +168,7 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// unexpected returns an error that shows an answer.
+// unexpected returns an error that shows the status and the body of an unexpected answer.
 func unexpected(operation string, response *http.Response, body []byte) error {
 	return errors.Join(fmt.Errorf("%s: %s", operation, response.Status), errors.New(string(body)))
 }

@@ -1,4 +1,5 @@
-// Command ogen plays a partner's day with the client that ogen generates.
+// Command ogen tests the client that ogen generates: it debits a customer in a batch and pays a
+// payment intent. The environment names the service: BASE_URL, CLIENT_ID, CLIENT_SECRET and SITE.
 package main
 
 import (
@@ -50,7 +51,8 @@ func run(ctx context.Context) error {
 	return pay(ctx, c, site)
 }
 
-// debit invites a customer, signs it up and debits it in a batch.
+// debit invites a customer, signs the customer up, and submits a batch with a debit. It returns
+// once the batch has settled. The references test whether the client escapes them in paths.
 func debit(ctx context.Context, c *generated.Client, site string) error {
 	const customer, batch = "ogen ü", "ogen 2026/11 #7+é"
 	invited, err := c.CreateInvitation(ctx, &generated.CreateInvitation{CustomerReference: customer},
@@ -92,8 +94,8 @@ func debit(ctx context.Context, c *generated.Client, site string) error {
 	}
 }
 
-// pay creates a payment intent and has a customer of the sandbox pay it. Before, it provokes an
-// error of Shape B.
+// pay first provokes a 404 and checks its message. Then it creates a payment intent, has a customer
+// of the sandbox pay it, and waits until the payment has settled.
 func pay(ctx context.Context, c *generated.Client, site string) error {
 	unknown, err := c.GetPaymentIntent(ctx, generated.GetPaymentIntentParams{SiteId: site, PaymentIntentId: "pi_unknown"})
 	if refused, err := as[*generated.GetPaymentIntentNotFound]("getPaymentIntent", unknown, err); err != nil {
@@ -132,7 +134,8 @@ func pay(ctx context.Context, c *generated.Client, site string) error {
 	}
 }
 
-// as returns an answer of the expected type.
+// as returns the answer of an operation as a T. It fails if err is set, or if the answer has
+// another type: ogen has a type for each answer of an operation, refusals included.
 func as[T any](operation string, answer any, err error) (T, error) {
 	expected, ok := answer.(T)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Command chart draws the results of loadgen scale and loadgen autoscale. It reads what they print
-// with --json from standard input, and writes an SVG to standard output.
+// Command chart draws the results of loadgen scale or loadgen autoscale, the measurements of the
+// workers' throughput. It reads the JSON of `loadgen scale --json` or `loadgen autoscale --json`
+// from standard input, and writes an SVG to standard output.
 package main
 
 import (
@@ -14,30 +15,32 @@ import (
 	"github.com/go-analyze/charts"
 )
 
+// Sizes in pixels. The heights are those of one panel.
 const (
 	chartWidth     = 720
-	scaleHeight    = 340 // of a panel
+	scaleHeight    = 340
 	timelineHeight = 230
 )
 
-// results are what loadgen prints.
+// results is the part of loadgen's JSON that the charts need. Only loadgen autoscale prints
+// timelines.
 type results struct {
 	Series []struct {
 		Name   string    `json:"name"`
 		Values []float64 `json:"values"` // rows a second, one for each run
 	} `json:"series"`
 	Ratios []struct {
-		Name string `json:"name"` // name of the series, " ÷ ", and the throughput of the rail
+		Name string `json:"name"` // name of the series, " ÷ ", and the rail's throughput in rows a second
 	} `json:"ratios"`
-	Timelines [][]moment `json:"timelines"` // of loadgen autoscale, one for each run
+	Timelines [][]moment `json:"timelines"` // one for each run
 }
 
-// point is the rate of a number of workers on a rail with a latency.
+// point is a measured rate, with the number of workers and the latency of the rail.
 type point struct {
 	workers int
 	latency time.Duration
 	rate    float64 // median, rows a second
-	limit   float64 // throughput of the rail, rows a second
+	limit   float64 // the rail's throughput, rows a second
 }
 
 // inFlight returns the number of debits that each worker has in flight.
@@ -50,7 +53,8 @@ func main() {
 	}
 }
 
-// draw draws the first timeline of the results in in, or the rates if there is none.
+// draw reads results, and draws their first timeline. Without a timeline it draws two panels of
+// rates: by number of workers, and by latency.
 func draw(in io.Reader, out io.Writer) error {
 	var r results
 	if err := json.NewDecoder(in).Decode(&r); err != nil {
@@ -92,7 +96,8 @@ func drawPanels(out io.Writer, height int, panels []charts.LineChartOption) erro
 	return err
 }
 
-// read returns the points with different numbers of workers, and those with different latencies.
+// read returns the points of a result of loadgen scale: the points that vary the number of workers,
+// and the points that vary the latency.
 func read(r results) (byWorkers, byLatency []point, err error) {
 	limits := map[string]float64{}
 	for _, ratio := range r.Ratios {
@@ -123,7 +128,8 @@ func read(r results) (byWorkers, byLatency []point, err error) {
 	return byWorkers, byLatency, nil
 }
 
-// parse reads "2 workers, rail at 50ms" or "rail at 50ms, 2 workers".
+// parse returns the workers and the latency of a series with the name "2 workers, rail at 50ms" or
+// "rail at 50ms, 2 workers".
 func parse(name string) (p point, err error) {
 	first, second, _ := strings.Cut(name, ", ")
 	if strings.HasPrefix(first, "rail") {
@@ -136,6 +142,7 @@ func parse(name string) (p point, err error) {
 	return p, err
 }
 
+// median returns the median of values, the lower one of two. It returns 0 if there are no values.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -144,7 +151,8 @@ func median(values []float64) float64 {
 	return sorted[(len(sorted)-1)/2]
 }
 
-// chart returns a line chart of the rates beside the rail's throughput.
+// chart returns a line chart of the points' rates and of the rail's throughput. label returns the
+// text of a point on the x-axis.
 func chart(title, axis string, points []point, label func(point) string) charts.LineChartOption {
 	measured, limit := make([]float64, len(points)), make([]float64, len(points))
 	labels := make([]string, len(points))
@@ -157,7 +165,7 @@ func chart(title, axis string, points []point, label func(point) string) charts.
 	return o
 }
 
-// panel returns a line chart of named series whose axis begins at zero.
+// panel returns a line chart with a line for each of names and values. The y-axis begins at zero.
 func panel(title string, names []string, values ...[]float64) charts.LineChartOption {
 	o := charts.NewLineChartOptionWithData(values)
 	o.Padding = charts.NewBoxEqual(16)

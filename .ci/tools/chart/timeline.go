@@ -6,19 +6,20 @@ import (
 	"github.com/go-analyze/charts"
 )
 
-// moment is the state of the autoscaled workers at a second of the run.
+// moment is the state of the autoscaled workers at one second of a run of loadgen autoscale.
 type moment struct {
-	Second    float64 `json:"second"`
-	Backlog   float64 `json:"backlog"`
-	OldestDue float64 `json:"oldestDueSeconds"`
-	Desired   float64 `json:"desired"`
-	Running   float64 `json:"running"`
+	Second    float64 `json:"second"`           // since the start of the run
+	Backlog   float64 `json:"backlog"`          // rows that are not settled
+	OldestDue float64 `json:"oldestDueSeconds"` // age of the oldest due task that is not dispatched
+	Desired   float64 `json:"desired"`          // workers that the autoscaler wants
+	Running   float64 `json:"running"`          // workers that run
 }
 
-// secondLabels is the number of labels on an axis of seconds.
+// secondLabels is the number of labels on the time axis.
 const secondLabels = 10
 
-// timelinePanels returns charts of the backlog, the workers and the oldest age over time.
+// timelinePanels returns charts over the time of a run: of the backlog, of the workers, and of the
+// age of the oldest due task.
 func timelinePanels(line []moment) []charts.LineChartOption {
 	values := func(of func(moment) float64) []float64 {
 		all := make([]float64, len(line))

@@ -1,5 +1,6 @@
-// Command licences reads CycloneDX documents in JSON, and prints each module with its licences. It
-// fails if a module has no licence, or has one that is not allowed.
+// Command licences prints the licences of the modules that a release contains. Its arguments are
+// files with CycloneDX documents in JSON. It fails if a module has no licence, or has a licence
+// that is not allowed.
 package main
 
 import (
@@ -18,19 +19,21 @@ var allowed = []string{
 	"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSD-Source-Code", "ISC", "MIT", "MPL-2.0", "Unlicense",
 }
 
-// read are the licences of modules for which the documents have none, as read by a person.
+// read maps a module to its licence, for modules without a licence in the documents. A person has
+// read the module's licence.
 var read = map[string]string{
 	"github.com/tmthrgd/go-hex": "BSD-3-Clause",
 }
 
-// own is the prefix of the names of this repository's modules other than the main one.
+// own is the prefix of the names of this repository's other modules, which list leaves out.
 const own = "partnerbilling/"
 
-// document is a CycloneDX document.
+// document is the part of a CycloneDX document that names the modules.
 type document struct {
 	Components []component `json:"components"`
 }
 
+// component is a module. Its licences are in Licences or in Evidence.
 type component struct {
 	Name     string    `json:"name"`
 	Version  string    `json:"version"`
@@ -40,6 +43,7 @@ type component struct {
 	} `json:"evidence"`
 }
 
+// licence is a licence of a component. A licence without an SPDX id does not count.
 type licence struct {
 	License struct {
 		ID   string `json:"id"`
@@ -67,7 +71,8 @@ func main() {
 	}
 }
 
-// list prints each module once. It returns an error that names the modules which must not be used.
+// list prints a line for each module: its name, version and licences. The error names the modules
+// that have no licence or one that is not allowed.
 func list(out io.Writer, all []component) error {
 	var refused []error
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -90,7 +95,7 @@ func list(out io.Writer, all []component) error {
 	return errors.Join(append(refused, w.Flush())...)
 }
 
-// ids returns the SPDX ids of a component's licences.
+// ids returns the SPDX ids of a component's licences, or the licence from read if there are none.
 func (c component) ids() (ids []string) {
 	for _, l := range append(c.Licences, c.Evidence.Licences...) {
 		if id := l.License.ID; id != "" && !slices.Contains(ids, id) {

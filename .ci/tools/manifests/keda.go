@@ -5,8 +5,9 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// scaledObject is KEDA's ScaledObject, with the fields of its CRD (keda.sh/v1alpha1, KEDA 2.18)
-// that the manifests may use. KEDA's own package needs a controller's whole runtime.
+// scaledObject is a ScaledObject of KEDA, the autoscaler of the workers. It has those fields of the
+// CRD (keda.sh/v1alpha1, KEDA 2.18) that the manifests may use. KEDA's own Go type is not used,
+// because its package depends on a controller's whole runtime.
 type scaledObject struct {
 	meta.TypeMeta   `json:",inline"`
 	meta.ObjectMeta `json:"metadata"`
@@ -48,7 +49,8 @@ type scaledObject struct {
 	} `json:"spec"`
 }
 
-// kustomization is the part of kustomize's Kustomization and Component that the manifests use.
+// kustomization is a Kustomization or a Component of kustomize, with the fields that the manifests
+// may use.
 type kustomization struct {
 	meta.TypeMeta      `json:",inline"`
 	Resources          []string `json:"resources"`

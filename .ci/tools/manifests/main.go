@@ -1,6 +1,6 @@
 // Command manifests checks the Kubernetes manifests in a folder and in its subfolders. Each
-// document must decode strictly into the type of its API: no unknown field, no field twice, no
-// value of another type.
+// document must decode strictly into the Go type of its API: no unknown field, no field twice, no
+// value of a wrong type.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 }
 
 // checkFolder checks all documents in a folder and in its subfolders, one level deep. It returns
-// their number.
+// the number of documents, and an error for each invalid one.
 func checkFolder(folder string) (n int, err error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	below, belowErr := filepath.Glob(filepath.Join(folder, "*", "*.yaml"))
@@ -61,9 +61,11 @@ func checkFolder(folder string) (n int, err error) {
 	return n, errors.Join(errs...)
 }
 
+// separator matches the line between two documents of a file.
 var separator = regexp.MustCompile(`(?m)^---\s*$`)
 
-// documents splits a file into its documents. It omits those that hold only comments.
+// documents splits a file into its documents. It omits documents that hold only comments, and keeps
+// malformed ones, which check refuses.
 func documents(text []byte) (all [][]byte) {
 	for _, part := range separator.Split(string(text), -1) {
 		var content any
@@ -74,7 +76,7 @@ func documents(text []byte) (all [][]byte) {
 	return all
 }
 
-// check decodes a document strictly.
+// check decodes a document strictly into the type of its API. It refuses kinds that types lacks.
 func check(document []byte) error {
 	var head struct {
 		APIVersion string `json:"apiVersion"`
@@ -98,7 +100,7 @@ func check(document []byte) error {
 	return nil
 }
 
-// types returns an empty value of each type, by version and kind.
+// types returns a pointer to an empty value of each known type, by API version and kind.
 func types() map[string]any {
 	return map[string]any{
 		"v1 Service":                                    &core.Service{},

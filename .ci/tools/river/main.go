@@ -1,10 +1,11 @@
-// Command river measures how fast River works jobs on a PostgreSQL server. Each job updates one
-// row. The time runs from the client's start until the last job has run; inserts do not count.
-// `loadgen large` compares its own rate with this one.
+// Command river measures how fast River, a job queue for Go, works jobs on a PostgreSQL server.
+// Each job updates one row. The time runs from the client's start until the last job has run;
+// inserts do not count. `loadgen large` compares the rate of this service with the rate of River.
 //
 //	river postgres://…/postgres 20000
 //
-// It creates a database of its own, drops it at the end, and prints the rate in jobs per second.
+// The arguments are the URL of a database on the server and the number of jobs. The command creates
+// a database of its own, drops it at the end, and prints the rate in jobs per second.
 package main
 
 import (
@@ -36,7 +37,7 @@ func main() {
 	fmt.Printf("%.0f\n", rate)
 }
 
-// run creates the database, measures the rate in it, and drops it.
+// run creates the database, measures the rate in it, and drops it. The rate is in jobs per second.
 func run(ctx context.Context, args []string) (rate float64, err error) {
 	if len(args) != 2 {
 		return 0, errors.New("want the URL of a database and a number of jobs")
@@ -95,11 +96,11 @@ type updateWorker struct {
 	river.WorkerDefaults[updateArgs]
 
 	pool *pgxpool.Pool
-	left atomic.Int64
+	left atomic.Int64 // jobs that have not run
 	done chan struct{}
 }
 
-// Work implements river.Worker.
+// Work implements river.Worker. It closes done after the last job.
 func (w *updateWorker) Work(ctx context.Context, job *river.Job[updateArgs]) error {
 	if _, err := w.pool.Exec(ctx, "UPDATE reference_rows SET settled_at = 1 WHERE id = $1", job.Args.ID); err != nil {
 		return err
@@ -110,7 +111,7 @@ func (w *updateWorker) Work(ctx context.Context, job *river.Job[updateArgs]) err
 	return nil
 }
 
-// measure inserts the jobs, and returns the rate at which a client works them.
+// measure inserts the jobs, and returns the rate at which a client works them, in jobs per second.
 func measure(ctx context.Context, pool *pgxpool.Pool, jobs int) (float64, error) {
 	driver := riverpgxv5.New(pool)
 	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler)})

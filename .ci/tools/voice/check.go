@@ -27,8 +27,8 @@ func (f finding) String() string {
 	return fmt.Sprintf("%s:%d: %s", f.file, f.line, f.text)
 }
 
-// checkFile returns the violations in a Go, SQL or Make file, in any order. Generated Go files have
-// none.
+// checkFile returns the violations in a Go, SQL or Make file, in any order. It does not check
+// generated Go files.
 func checkFile(name string, text []byte) ([]finding, error) {
 	c := checker{file: name, lines: strings.Split(string(text), "\n")}
 	switch path.Ext(name) {
@@ -51,6 +51,7 @@ type checker struct {
 	found []finding
 }
 
+// add adds a finding in a line, counted from 1.
 func (c *checker) add(line int, format string, args ...any) {
 	c.found = append(c.found, finding{c.file, line, fmt.Sprintf(format, args...)})
 }
@@ -96,8 +97,9 @@ func (c *checker) goFile(text []byte) error {
 	return nil
 }
 
-// comment checks one line of a comment. It checks the width if no code precedes the comment and the
-// line has no URL. The linter lll limits lines with code.
+// comment checks one line of a comment for retired words. It also checks the width if alone says
+// that no code precedes the comment, and the line has no URL. The linter lll limits the width of
+// lines with code.
 func (c *checker) comment(line int, alone bool, text string) {
 	if alone && !strings.Contains(text, "://") {
 		if width := columns(c.lines[line-1]); width > maxComment {
@@ -111,7 +113,7 @@ func (c *checker) comment(line int, alone bool, text string) {
 	}
 }
 
-// name checks a declared name.
+// name checks a declared name for retired words.
 func (c *checker) name(line int, name string) {
 	parts := split(name)
 	for _, r := range retired {
@@ -121,7 +123,7 @@ func (c *checker) name(line int, name string) {
 	}
 }
 
-// columns returns the width of a line.
+// columns returns the width of a line in columns.
 func columns(line string) int {
 	n := 0
 	for _, r := range line {
@@ -134,7 +136,7 @@ func columns(line string) int {
 	return n
 }
 
-// declared returns the names that n itself declares, not those that its children declare.
+// declared returns the names that n itself declares. It leaves out names that n's children declare.
 func declared(n ast.Node) []*ast.Ident {
 	switch n := n.(type) {
 	case *ast.FuncDecl:
@@ -157,6 +159,7 @@ func declared(n ast.Node) []*ast.Ident {
 	return nil
 }
 
+// identifiers returns the expressions that are identifiers.
 func identifiers(from ...ast.Expr) []*ast.Ident {
 	var names []*ast.Ident
 	for _, e := range from {
@@ -167,8 +170,8 @@ func identifiers(from ...ast.Expr) []*ast.Ident {
 	return names
 }
 
-// split returns the parts of a name in camelCase, in lower case: "claimHTTPBody2" is "claim",
-// "http", "body2".
+// split returns the words of a name in camelCase or snake_case, in lower case: "claimHTTPBody2" is
+// "claim", "http", "body2".
 func split(name string) []string {
 	var parts []string
 	runes := []rune(name)
@@ -185,7 +188,7 @@ func split(name string) []string {
 	return parts
 }
 
-// boundary reports whether a part begins at i.
+// boundary reports whether a word of a name begins at index i.
 func boundary(name []rune, i int) bool {
 	switch {
 	case name[i] == '_':

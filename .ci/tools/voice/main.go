@@ -1,9 +1,10 @@
-// Command voice checks the comments of Go, SQL and Make files and the names that Go files declare:
-// comments are wrapped, and retired words do not appear.
+// Command voice checks the style of comments and names. Comments of Go, SQL and Make files must be
+// wrapped and contain no retired words. The names that Go files declare must contain none either.
 //
 //	voice [directory]
 //
-// It prints each violation and exits with status 1 if there is one.
+// It prints each violation, and exits with status 1 if there is one. Any other error gives status
+// 2.
 package main
 
 import (
@@ -34,7 +35,8 @@ func main() {
 	}
 }
 
-// checkTree checks the files under dir that Git tracks or would track.
+// checkTree returns the violations in the files under dir, sorted by file and line. It checks the
+// files that Git tracks or would track, and skips testdata.
 func checkTree(dir string) ([]finding, error) {
 	list := exec.Command("git", "-C", dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard",
 		"*.go", "*.sql", "*Makefile")

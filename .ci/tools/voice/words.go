@@ -5,11 +5,12 @@ import (
 	"slices"
 )
 
-// wordGroup is a group of retired words with one substitute.
+// wordGroup is a group of retired words: comments and names must not contain them. One message
+// names the substitutes.
 type wordGroup struct {
 	// names are whole words of camelCase names, in lower case.
 	names []string
-	// exact are whole names.
+	// exact are whole names, in their own case.
 	exact []string
 	// comment matches the words in comments; nil if they also have an ordinary sense in prose.
 	comment *regexp.Regexp
@@ -17,11 +18,11 @@ type wordGroup struct {
 	allowed *regexp.Regexp
 	// allowedNames are names that may contain one of names.
 	allowedNames []string
-	instead      string // for the message
+	instead      string // the message: what to write instead
 }
 
-// retired lists the words that have better substitutes. A word with an ordinary sense in prose,
-// such as "share", is only looked for in names.
+// retired lists the words that have better substitutes. Some words, such as "share", also have an
+// ordinary sense in prose. They are retired in names only.
 var retired = []wordGroup{
 	{
 		names:   []string{"whoever", "nobody", "somebody", "anybody", "everybody", "someone", "anyone"},
@@ -70,8 +71,8 @@ var retired = []wordGroup{
 	},
 }
 
-// inName reports whether a name is retired or contains a retired word. parts are the words of name,
-// in lower case.
+// inName reports whether a name is retired or contains a retired word. parts are the words of the
+// name, in lower case.
 func (w wordGroup) inName(name string, parts []string) bool {
 	if slices.Contains(w.exact, name) {
 		return true
@@ -80,7 +81,7 @@ func (w wordGroup) inName(name string, parts []string) bool {
 		!slices.Contains(w.allowedNames, name)
 }
 
-// inComment returns the first match in a comment's text, or "".
+// inComment returns the first retired word in a comment's text, or "" if there is none.
 func (w wordGroup) inComment(text string) string {
 	if w.comment == nil {
 		return ""
