@@ -16,11 +16,12 @@ import (
 	"partnerbilling/models"
 )
 
-// actAnnotation is the key of the annotation that names the act of a command that changes state.
+// actAnnotation is the annotation of a command that changes state. Its value is the command's
+// [models.ActName] in the audit log.
 const actAnnotation = "act"
 
-// acting marks a command as one that changes state. The audit log records each run that reaches
-// the database.
+// acting marks a command as one that changes state, and returns it. The audit log records each run
+// that reaches the database.
 func acting(name models.ActName, cmd *cobra.Command) *cobra.Command {
 	cmd.Annotations = map[string]string{actAnnotation: string(name)}
 	return cmd
@@ -34,8 +35,9 @@ func (p *program) addActFlags(cmd *cobra.Command) {
 		"why, for the audit log; pauses, resumptions and bulk redeliveries require it")
 }
 
-// beginAct adds an act to the context of a command that changes state. It runs before every
-// command, and does nothing for the others.
+// beginAct runs before every command. If acting has marked the command, beginAct adds an act and a
+// new trace id to its context. The operator's name comes from --operator, else from SVC_OPERATOR,
+// else from the account.
 func (p *program) beginAct(cmd *cobra.Command, _ []string) error {
 	name, changes := cmd.Annotations[actAnnotation]
 	if !changes {
@@ -63,17 +65,18 @@ func (p *program) beginAct(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// perform runs do, and records the outcome of the context's act, if there is one.
+// perform runs do, and then records the outcome of the context's act, if there is one. It returns
+// the errors of both.
 func perform(ctx context.Context, cfg Config, store *models.Store, do storeFunc) error {
 	err := do(ctx, cfg, store)
 	recorded := store.EndAct(ctx, err)
-	if migrations.IsUndefinedTable(recorded) { // before the first migration
+	if migrations.IsUndefinedTable(recorded) { // before the first migration there is no audit log
 		return err
 	}
 	return errors.Join(err, recorded)
 }
 
-// explained is an error with a message for operators. It still matches its cause.
+// explained is an error whose text is a message for operators. [errors.Is] finds its cause.
 type explained struct {
 	message string
 	cause   error
@@ -83,11 +86,13 @@ func (e *explained) Error() string { return e.message }
 
 func (e *explained) Unwrap() error { return e.cause }
 
+// explain returns an error with the text message. [errors.Is] finds cause in it.
 func explain(cause error, message string) error { return &explained{message, cause} }
 
 // maxOperator is the maximum length of an operator's name, in bytes.
 const maxOperator = 64
 
+// checkOperator refuses an operator's name that is too long for the audit log or is not printable.
 func checkOperator(name string) error {
 	if len(name) > maxOperator || strings.TrimSpace(name) != name || strings.ContainsFunc(name, unicode.IsControl) {
 		return fmt.Errorf("the operator's name must be at most %d bytes of printable text", maxOperator)
@@ -95,8 +100,8 @@ func checkOperator(name string) error {
 	return nil
 }
 
-// accountName returns the name of the account that runs the process, or its number: an account in a
-// container may have no name.
+// accountName returns the name of the account that runs the process. An account in a container may
+// have no name: then it returns the account's number, such as "uid 1000".
 func accountName() string {
 	if account, err := user.Current(); err == nil && account.Username != "" {
 		return account.Username
@@ -104,6 +109,7 @@ func accountName() string {
 	return fmt.Sprintf("uid %d", os.Getuid())
 }
 
+// hostName returns the name of the machine, or "unknown".
 func hostName() string {
 	host, err := os.Hostname()
 	if err != nil {

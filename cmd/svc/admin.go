@@ -15,16 +15,17 @@ import (
 	"partnerbilling/models/seal"
 )
 
-// storeFunc is the part of a command that uses the configuration and the database.
+// storeFunc is the part of a command that runs while the database is open.
 type storeFunc func(ctx context.Context, cfg Config, store *models.Store) error
 
-// withStore opens the configured database for do. It refuses the database of another deployment.
+// withStore opens the configured database, calls do, and closes the database. It refuses the
+// database of another deployment. The audit log records the act of the command, if it has one.
 func (p *program) withStore(ctx context.Context, do storeFunc) error {
 	own := func(cfg *Config) models.Deployment { return cfg.deployment(false) }
 	return p.withDatabase(ctx, own, do)
 }
 
-// withKeyring is withStore for a command that needs the master keys.
+// withKeyring is withStore for a command that needs the master keys. The store has them, too.
 func (p *program) withKeyring(
 	ctx context.Context, do func(context.Context, *models.Store, *seal.Keyring) error,
 ) error {
@@ -38,8 +39,8 @@ func (p *program) withKeyring(
 	})
 }
 
-// withDatabase opens the database, checks that it belongs to the deployment that own returns, and
-// performs do. It records nothing in the database of another deployment.
+// withDatabase does the work of withStore. It refuses a database that does not belong to the
+// deployment that own returns, and writes nothing to it.
 func (p *program) withDatabase(ctx context.Context, own func(*Config) models.Deployment, do storeFunc) error {
 	cfg, err := parseConfig(p.environ)
 	if err != nil {
@@ -61,7 +62,8 @@ func (p *program) withDatabase(ctx context.Context, own func(*Config) models.Dep
 	return errors.Join(err, store.Close())
 }
 
-// usageArgs accepts as many arguments as a usage names; more if it ends with "...".
+// usageArgs requires as many arguments as a usage such as "add ORGANISATION NAME" names. It accepts
+// more if the usage ends with "...".
 func usageArgs(use string) cobra.PositionalArgs {
 	n := strings.Count(use, " ")
 	if strings.HasSuffix(use, "...") {
@@ -70,7 +72,8 @@ func usageArgs(use string) cobra.PositionalArgs {
 	return cobra.ExactArgs(n)
 }
 
-// storeCommand returns a command that uses the database. It takes the arguments of its usage.
+// storeCommand returns a command that calls do with the database and the arguments. The usage use
+// determines the number of arguments.
 func (p *program) storeCommand(
 	use, short string, do func(ctx context.Context, store *models.Store, args []string) error,
 ) *cobra.Command {
@@ -84,8 +87,8 @@ func (p *program) storeCommand(
 	}
 }
 
-// idCommand returns a command that uses the database, and whose first argument is an id. It takes
-// the arguments of its usage.
+// idCommand returns a storeCommand with an id as its first argument. It calls do with the parsed
+// id, and with all arguments: args[0] is the text of the id.
 func idCommand[N models.Noun](
 	p *program, use, short string,
 	do func(ctx context.Context, store *models.Store, id models.ID[N], args []string) error,
@@ -101,7 +104,7 @@ func idCommand[N models.Noun](
 	}
 }
 
-// withID parses an id, opens the database and calls do.
+// withID parses an id, and calls do with the id in withStore.
 func withID[N models.Noun](
 	ctx context.Context, p *program, text string, do func(context.Context, *models.Store, models.ID[N]) error,
 ) error {
@@ -114,7 +117,7 @@ func withID[N models.Noun](
 	})
 }
 
-// parseID parses an id. Its error quotes the text.
+// parseID parses text into id. Its error quotes the text.
 func parseID[N models.Noun](id *models.ID[N], text string) error {
 	if err := id.UnmarshalText([]byte(text)); err != nil {
 		return fmt.Errorf("%q: %w", text, err)
@@ -122,9 +125,13 @@ func parseID[N models.Noun](id *models.ID[N], text string) error {
 	return nil
 }
 
+// migrateCommand returns `svc migrate`, which applies or counts the pending migrations, and prints
+// the SQL of the roles' privileges.
 func (p *program) migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "migrate", Short: "Migrate the database schema"}
 	p.addActFlags(cmd)
+	// migrate returns a subcommand. done is the format of its output, with the number that do
+	// returns.
 	migrate := func(
 		use, short string, do func(context.Context, Config, *models.Store) (int, error), done string,
 	) *cobra.Command {
@@ -154,15 +161,16 @@ func (p *program) migrateCommand() *cobra.Command {
 	return cmd
 }
 
-// errMigratesPooled refuses a pooler, which would lose the locks and the settings of migrations
-// that run outside of a transaction.
+// errMigratesPooled refuses to migrate through a pooler. Some migrations run outside of a
+// transaction: the pooler would lose their locks and their settings.
 var errMigratesPooled = errors.New("migrations need a SVC_DATABASE_URL that leads past the pooler, " +
 	"and SVC_DATABASE_POOLER=off")
 
 // roleName matches the names of database roles that need no escape in the SQL of grants.
 var roleName = regexp.MustCompile("^[a-z_][a-z0-9_-]{0,62}$")
 
-// grantsCommand prints SQL instead of running it, since only an administrator may alter roles.
+// grantsCommand returns `svc migrate grants`, which prints the SQL of the roles' privileges. It
+// does not run the SQL, because only an administrator of the database may alter roles.
 func (p *program) grantsCommand() *cobra.Command {
 	var roles migrations.Roles
 	cmd := command("grants", "Print the SQL that gives the database roles their privileges",
@@ -185,6 +193,7 @@ func (p *program) grantsCommand() *cobra.Command {
 	return cmd
 }
 
+// adminCommand returns `svc admin`, the operators' commands.
 func (p *program) adminCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "admin", Short: "Operate the service"}
 	p.addActFlags(cmd)
@@ -202,9 +211,12 @@ func (p *program) adminCommand() *cobra.Command {
 	return cmd
 }
 
-// errViolations reports violations that an audit has printed.
+// errViolations makes an audit fail after it has printed its violations.
 var errViolations = errors.New("the audit found violations")
 
+// auditCommand returns `svc admin audit`, which checks the invariants of money and state. Unless
+// the configuration names production or the http rail, it also compares the ledger with the sandbox
+// rail.
 func (p *program) auditCommand() *cobra.Command {
 	return command("audit", "Check the invariants of money and state", func(ctx context.Context, _ []string) error {
 		return p.withStore(ctx, func(ctx context.Context, cfg Config, store *models.Store) error {
@@ -224,6 +236,7 @@ func (p *program) auditCommand() *cobra.Command {
 	})
 }
 
+// siteCommand returns `svc admin site`, which adds Sites to organisations and prints their ids.
 func (p *program) siteCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "site", Short: "Manage the Sites of organisations"}
 	add := idCommand(p, "add ORGANISATION NAME", "Add a Site",

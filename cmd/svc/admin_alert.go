@@ -11,6 +11,8 @@ import (
 	"partnerbilling/models"
 )
 
+// alertsCommand returns `svc admin alerts`, which lists at most 1000 open alerts, the oldest first.
+// Its subcommands acknowledge and close alerts. An alert is named by its kind and its subject.
 func (p *program) alertsCommand() *cobra.Command {
 	list := func(ctx context.Context, store *models.Store, _ []string) error {
 		alerts, err := store.OpenAlerts(ctx, 1000)
@@ -35,6 +37,8 @@ func (p *program) alertsCommand() *cobra.Command {
 	return cmd
 }
 
+// closeAlertCommand returns `svc admin alerts close`, which closes one alert, or all alerts of a
+// kind that concern an organisation.
 func (p *program) closeAlertCommand() *cobra.Command {
 	var organisation string
 	cmd := &cobra.Command{
@@ -69,7 +73,7 @@ func (p *program) closeAlertCommand() *cobra.Command {
 	return cmd
 }
 
-// explainAlert words the errors of alerts for operators.
+// explainAlert replaces the text of models.ErrNotFound by a message about alerts.
 func explainAlert(err error) error {
 	if errors.Is(err, models.ErrNotFound) {
 		return explain(err, "no such alert is open; svc admin alerts lists the open ones")

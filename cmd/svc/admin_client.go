@@ -12,9 +12,12 @@ import (
 	"partnerbilling/models"
 )
 
-// withinRevocationDelay says when a change of a client takes effect.
+// withinRevocationDelay says in the help when a change of a client takes effect: "within 30
+// seconds".
 var withinRevocationDelay = fmt.Sprintf("within %.0f seconds", auth.RevocationDelay.Seconds())
 
+// clientCommand returns `svc admin client`, which manages the API clients of organisations and of
+// the customer app.
 func (p *program) clientCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "client", Short: "Manage API clients"}
 	cmd.AddCommand(acting(models.ActAddClient, p.addClientCommand()), p.listClientsCommand(),
@@ -30,6 +33,8 @@ func (p *program) clientCommand() *cobra.Command {
 	return cmd
 }
 
+// addClientCommand returns `svc admin client add`, which prints the id and the secret of a new
+// client.
 func (p *program) addClientCommand() *cobra.Command {
 	var name string
 	var scopes []string
@@ -63,11 +68,12 @@ func (p *program) addClientCommand() *cobra.Command {
 	return add
 }
 
-// customerApp stands for the customer app's backend where a command takes an organisation.
+// customerApp is the argument for the backend of the customer app. Its clients belong to no
+// organisation.
 const customerApp = "customer-app"
 
-// parseOwner parses an organisation's id, or customerApp. It returns the zero id for the customer
-// app.
+// parseOwner parses the owner of clients: an organisation's id, or customerApp. It returns the zero
+// id for the customer app.
 func parseOwner(text string) (organisation models.OrganisationID, err error) {
 	if text != customerApp {
 		err = parseID(&organisation, text)
@@ -75,6 +81,7 @@ func parseOwner(text string) (organisation models.OrganisationID, err error) {
 	return organisation, err
 }
 
+// ownerName returns the owner of clients as parseOwner reads it.
 func ownerName(organisation models.OrganisationID) string {
 	if organisation.IsZero() {
 		return customerApp
@@ -82,6 +89,7 @@ func ownerName(organisation models.OrganisationID) string {
 	return organisation.String()
 }
 
+// scopesOf converts arguments to scopes. The Store refuses unknown scopes.
 func scopesOf(texts []string) []models.Scope {
 	scopes := make([]models.Scope, len(texts))
 	for i, text := range texts {
@@ -90,7 +98,7 @@ func scopesOf(texts []string) []models.Scope {
 	return scopes
 }
 
-// ofClient returns a command that calls do with the id of a client.
+// ofClient returns a command with the id of a client as its only argument, which it passes to do.
 func (p *program) ofClient(
 	use, short string, do func(*models.Store, context.Context, models.ClientID) error,
 ) *cobra.Command {
@@ -100,13 +108,16 @@ func (p *program) ofClient(
 		})
 }
 
+// setClientScopes replaces the scopes of a client by args[1:].
 func setClientScopes(ctx context.Context, store *models.Store, id models.ClientID, args []string) error {
 	return store.SetClientScopes(ctx, id, scopesOf(args[1:]))
 }
 
-// anyAddress stands for no restriction of a client's addresses.
+// anyAddress stands for all addresses, in arguments and in output.
 const anyAddress = "any"
 
+// allowAddressesCommand returns `svc admin client allow-addresses`, which replaces the addresses
+// from which a client may call.
 func (p *program) allowAddressesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "allow-addresses CLIENT any|CIDR...",

@@ -13,6 +13,8 @@ import (
 	"partnerbilling/models"
 )
 
+// clientKeysCommand returns `svc admin client keys`, which replaces or removes the public keys with
+// which a client authenticates instead of a secret (private_key_jwt).
 func (p *program) clientKeysCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "keys", Short: "Manage a client's public keys for private_key_jwt"}
 	set := &cobra.Command{
@@ -38,7 +40,8 @@ func (p *program) clientKeysCommand() *cobra.Command {
 	return cmd
 }
 
-// readKeySet reads and checks a key set from a file, or from stdin if name is "-".
+// readKeySet reads a JSON Web Key Set from the file name, or from stdin if name is "-". It refuses
+// a set that [auth.CheckClientJWKS] refuses.
 func readKeySet(stdin io.Reader, name string) (json.RawMessage, error) {
 	read := func() ([]byte, error) { return os.ReadFile(name) }
 	if name == "-" {

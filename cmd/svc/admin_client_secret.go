@@ -9,6 +9,8 @@ import (
 	"partnerbilling/models"
 )
 
+// secretCommand returns `svc admin client secret`, which adds, lists and removes the secrets of a
+// client. Fingerprints name the secrets.
 func (p *program) secretCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "secret", Short: "Manage a client's secrets, of which there are at most two"}
 	cmd.AddCommand(

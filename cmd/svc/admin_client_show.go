@@ -14,6 +14,8 @@ import (
 	"partnerbilling/models"
 )
 
+// listClientsCommand returns `svc admin client list`, which lists the clients of one organisation,
+// of the customer app, or of all owners.
 func (p *program) listClientsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list [ORGANISATION|customer-app]", Short: "List clients, with the last use of any of their credentials",
@@ -49,6 +51,7 @@ func allOwners(ctx context.Context, store *models.Store) ([]models.OrganisationI
 	return owners, err
 }
 
+// listClients prints a table of the clients of some owners. The zero owner is the customer app.
 func (p *program) listClients(ctx context.Context, store *models.Store, owners []models.OrganisationID) error {
 	var rows [][]any
 	for _, owner := range owners {
@@ -73,6 +76,7 @@ func (p *program) listClients(ctx context.Context, store *models.Store, owners [
 	})
 }
 
+// clientState returns "enabled" or "disabled".
 func clientState(c *models.Client) string {
 	if c.Disabled() {
 		return "disabled"
@@ -80,7 +84,7 @@ func clientState(c *models.Client) string {
 	return "enabled"
 }
 
-// lastUse formats the time of the last use of a credential, which is exact to a minute. The zero
+// lastUse formats the time at which a credential was last used: in UTC, to the minute. The zero
 // time means never.
 func lastUse(at time.Time) string {
 	if at.IsZero() {
@@ -89,6 +93,8 @@ func lastUse(at time.Time) string {
 	return at.UTC().Format("2006-01-02 15:04Z")
 }
 
+// showClient implements `svc admin client show`. It prints a client, and a table of its secrets and
+// public keys.
 func (p *program) showClient(ctx context.Context, store *models.Store, id models.ClientID, _ []string) error {
 	client, err := store.Client(ctx, id)
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"partnerbilling/models/seal"
 )
 
+// customerCommand returns `svc admin customer`, which exports or erases the personal data of a
+// customer.
 func (p *program) customerCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "customer", Short: "Export or erase what is stored about a customer"}
 	cmd.AddCommand(
@@ -20,7 +22,8 @@ func (p *program) customerCommand() *cobra.Command {
 	return cmd
 }
 
-// oneCustomer returns a command that calls do with a Site and a customerReference.
+// oneCustomer returns a command with a Site and a customerReference as arguments. It calls do with
+// both, and with the master keys in the store.
 func (p *program) oneCustomer(
 	use, short string, do func(ctx context.Context, store *models.Store, site models.SiteID, reference string) error,
 ) *cobra.Command {
@@ -37,6 +40,7 @@ func (p *program) oneCustomer(
 	return cmd
 }
 
+// exportCustomer prints a [models.CustomerData] as JSON.
 func (p *program) exportCustomer(ctx context.Context, store *models.Store, site models.SiteID, reference string) error {
 	data, err := store.ExportCustomer(ctx, site, reference)
 	if err != nil {
@@ -45,6 +49,7 @@ func (p *program) exportCustomer(ctx context.Context, store *models.Store, site 
 	return p.printJSON(data)
 }
 
+// eraseCustomer erases a customer's data, and prints the numbers of changed links and payments.
 func (p *program) eraseCustomer(ctx context.Context, store *models.Store, site models.SiteID, reference string) error {
 	links, payments, err := store.EraseCustomer(ctx, site, reference)
 	if errors.Is(err, models.ErrCustomerInUse) {

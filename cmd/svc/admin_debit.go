@@ -11,6 +11,8 @@ import (
 	"partnerbilling/models"
 )
 
+// debitCommand returns `svc admin debit`. It helps operators to clear up single debits: it prints
+// rail keys, asks the rail, and records an operator's decision about an unknown outcome.
 func (p *program) debitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "debit",
@@ -30,6 +32,8 @@ func (p *program) debitCommand() *cobra.Command {
 	return cmd
 }
 
+// lookUpCommand returns `svc admin debit lookup`, which asks the rail about a rail key. It prints
+// the answer beside the row or payment with this key and its ledger entry.
 func (p *program) lookUpCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "lookup RAIL_KEY", Short: "Ask the rail about a debit, and compare it with the ledger",
@@ -51,6 +55,8 @@ func (p *program) lookUpCommand() *cobra.Command {
 	return cmd
 }
 
+// printLookup prints the rail's answer, what the service knows, and the ledger entry, a line each.
+// Amounts are in minor units.
 func (p *program) printLookup(look jobs.DebitLookup) {
 	answer := look.Answer
 	fmt.Fprintf(p.stdout, "rail: %s %s%s", answer.Status, answer.Reason, printable(answer.Detail))
@@ -72,8 +78,8 @@ func (p *program) printLookup(look jobs.DebitLookup) {
 	}
 }
 
-// decisionFlags adds the two flags for a decision, of which exactly one is required. The returned
-// function returns the decision once the flags are parsed.
+// decisionFlags adds the flags --debited and --not-debited, and requires exactly one of them. Once
+// the flags are parsed, the returned function returns the decision.
 func decisionFlags(cmd *cobra.Command) func() models.DebitDecision {
 	var debited, notDebited bool
 	cmd.Flags().BoolVar(&debited, "debited", false, "the account was debited once")
@@ -88,10 +94,12 @@ func decisionFlags(cmd *cobra.Command) func() models.DebitDecision {
 		case notDebited:
 			return models.DecidedNotDebited
 		}
-		return "" // as for --debited=false, which is no decision
+		return "" // --debited=false is no decision, and the Store refuses it
 	}
 }
 
+// decideRowCommand returns `svc admin debit decide`, which corrects a row that was settled as
+// unconfirmed.
 func (p *program) decideRowCommand() *cobra.Command {
 	var decision func() models.DebitDecision
 	cmd := idCommand(p, "decide SITE BATCH_REFERENCE ROW_REFERENCE",
@@ -110,6 +118,7 @@ func (p *program) decideRowCommand() *cobra.Command {
 	return cmd
 }
 
+// decidePaymentCommand returns `svc admin debit decide-payment`, which ends a pending payment.
 func (p *program) decidePaymentCommand() *cobra.Command {
 	var decision func() models.DebitDecision
 	cmd := idCommand(p, "decide-payment PAYMENT_INTENT", "End a pending payment according to the gateway's records",

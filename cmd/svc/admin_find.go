@@ -8,6 +8,8 @@ import (
 	"partnerbilling/models"
 )
 
+// findCommand returns `svc admin find`, which lists everything that a text names: see
+// [models.Store.Search].
 func (p *program) findCommand() *cobra.Command {
 	return p.storeCommand("find TEXT", "Find what an id, a trace id, a rail key, a reference or a part of a name names",
 		func(ctx context.Context, store *models.Store, args []string) error {
@@ -24,6 +26,9 @@ func (p *program) findCommand() *cobra.Command {
 		})
 }
 
+// storyCommand returns `svc admin story`, which prints everything that the service knows about a
+// batch or a payment intent: a [models.BatchStory] or a [models.PaymentStory]. It leaves out the
+// sealed customer of a payment.
 func (p *program) storyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "story", Short: "Print everything about a batch or a payment, with rail keys and events, as JSON",

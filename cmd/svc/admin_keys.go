@@ -12,6 +12,9 @@ import (
 	"partnerbilling/models/seal"
 )
 
+// keysCommand returns `svc admin keys`, which manages the service's own keys: those of access
+// tokens, sign-up links and pagination links. It also encrypts stored secrets under a new master
+// key.
 func (p *program) keysCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "keys", Short: "Manage the service's own keys"}
 	rotate := &cobra.Command{
@@ -55,6 +58,8 @@ func (p *program) keysCommand() *cobra.Command {
 	return cmd
 }
 
+// listKeysCommand returns `svc admin keys list`, which lists the keys that have not retired, also
+// those that are not active yet.
 func (p *program) listKeysCommand() *cobra.Command {
 	return command("list", "List live keys", func(ctx context.Context, _ []string) error {
 		return p.withKeyring(ctx, func(ctx context.Context, store *models.Store, ring *seal.Keyring) error {
@@ -76,6 +81,7 @@ func (p *program) listKeysCommand() *cobra.Command {
 	})
 }
 
+// retireKeyCommand returns `svc admin keys retire`, for a leaked key.
 func (p *program) retireKeyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retire KEY",

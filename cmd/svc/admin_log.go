@@ -17,9 +17,10 @@ import (
 	"partnerbilling/models"
 )
 
-// logPage is the number of entries that svc admin log reads at a time.
+// logPage is the number of entries of the audit log that one query reads.
 const logPage = 1000
 
+// logCommand returns `svc admin log`, which prints the audit log as a table, JSON or CSV.
 func (p *program) logCommand() *cobra.Command {
 	var flags logFlags
 	cmd := command("log", "List or export the audit log, the newest entry first",
@@ -40,12 +41,13 @@ func (p *program) logCommand() *cobra.Command {
 	return cmd
 }
 
-// logFlags are the flags of svc admin log.
+// logFlags are the flags of svc admin log. add describes each.
 type logFlags struct {
 	from, to, actor, act, organisation, subject, output string
 	limit                                               int64
 }
 
+// add adds the flags to a command.
 func (f *logFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.from, "from", "", "earliest time: 2026-01-31 or 2026-01-31T08:00:00Z")
@@ -58,6 +60,7 @@ func (f *logFlags) add(cmd *cobra.Command) {
 	flags.StringVarP(&f.output, "output", "o", "table", "table, json (one object per line) or csv")
 }
 
+// filter returns the filter that the flags describe. It refuses malformed values and unknown acts.
 func (f *logFlags) filter() (models.AuditFilter, error) {
 	filter := models.AuditFilter{Actor: f.actor, Act: models.ActName(f.act), Subject: f.subject}
 	if f.limit < 0 {
@@ -80,8 +83,8 @@ func (f *logFlags) filter() (models.AuditFilter, error) {
 	return filter, err
 }
 
-// parseTime parses a date, which begins at midnight UTC, or a time of RFC 3339. It returns 0 for
-// "".
+// parseTime parses the value of a flag: a date, which means midnight UTC, or a time of RFC 3339. It
+// returns 0 for "".
 func parseTime(flag, text string) (models.Millis, error) {
 	if text == "" {
 		return 0, nil
@@ -94,7 +97,8 @@ func parseTime(flag, text string) (models.Millis, error) {
 	return 0, fmt.Errorf("%s: %q is neither a date (2026-01-31) nor a time (2026-01-31T08:00:00Z)", flag, text)
 }
 
-// printLog prints up to limit entries (0: all), a page at a time.
+// printLog prints up to limit entries, newest first; a limit of 0 means all. It reads and prints
+// one page at a time.
 func printLog(
 	ctx context.Context, store *models.Store, filter models.AuditFilter, limit int64, printer logPrinter,
 ) error {
@@ -120,9 +124,10 @@ func printLog(
 	return nil
 }
 
-// logPrinter prints a page of entries.
+// logPrinter prints a page of entries. Its first call also prints the heading.
 type logPrinter func(page []models.AuditEntry) error
 
+// newLogPrinter returns the printer of an output format: table, json or csv.
 func newLogPrinter(output string, w io.Writer) (logPrinter, error) {
 	switch output {
 	case "table":
@@ -144,7 +149,7 @@ func newLogPrinter(output string, w io.Writer) (logPrinter, error) {
 	return nil, fmt.Errorf("--output must be table, json or csv")
 }
 
-// tablePrinter returns a printer that aligns the columns of each page, with one heading at the top.
+// tablePrinter returns a printer of a table. It aligns the columns of each page separately.
 func tablePrinter(w io.Writer) logPrinter {
 	heading := "AT\tACTOR\tORIGIN\tACT\tSUBJECT\tOUTCOME\tDETAIL\n"
 	return func(page []models.AuditEntry) error {
@@ -160,6 +165,7 @@ func tablePrinter(w io.Writer) logPrinter {
 	}
 }
 
+// csvPrinter returns a printer of CSV. Times are in Unix ms (at) and RFC 3339 (recordedAt).
 func csvPrinter(w io.Writer) logPrinter {
 	table := csv.NewWriter(w)
 	record := []string{

@@ -14,6 +14,8 @@ import (
 	"partnerbilling/api/operator"
 )
 
+// operatorCommand returns `svc admin operator`. Its subcommand hash prints a line for
+// SVC_OPERATORS_FILE, the file of the logins for the operators' pages at /ops.
 func (p *program) operatorCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "operator", Short: "Manage the operators' logins for /ops"}
 	var role string
@@ -43,7 +45,8 @@ func (p *program) operatorCommand() *cobra.Command {
 	return cmd
 }
 
-// readPassword reads a line. On a terminal it prompts, and does not echo the line.
+// readPassword reads a line from standard input. On a terminal it prompts, and does not echo the
+// line.
 func (p *program) readPassword(from io.Reader) (string, error) {
 	if file, ok := from.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		fmt.Fprint(p.stderr, "Password: ")

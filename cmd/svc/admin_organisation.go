@@ -11,6 +11,8 @@ import (
 	"partnerbilling/models"
 )
 
+// organisationCommand returns `svc admin organisation`, which adds, colours and lists partner
+// organisations. The colour is that of the pages that the service hosts for an organisation.
 func (p *program) organisationCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "organisation", Short: "Manage partner organisations"}
 	cmd.AddCommand(acting(models.ActAddOrganisation, p.addOrganisationCommand()),
@@ -19,6 +21,8 @@ func (p *program) organisationCommand() *cobra.Command {
 	return cmd
 }
 
+// addOrganisationCommand returns `svc admin organisation add`, which prints the id of the new
+// organisation.
 func (p *program) addOrganisationCommand() *cobra.Command {
 	var text string
 	add := &cobra.Command{Use: "add NAME", Short: "Add an organisation", Args: cobra.ExactArgs(1)}
@@ -40,6 +44,7 @@ func (p *program) addOrganisationCommand() *cobra.Command {
 	return add
 }
 
+// colourOrganisationCommand returns `svc admin organisation colour`, which replaces a colour.
 func (p *program) colourOrganisationCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "colour ORGANISATION COLOUR|none",
@@ -62,9 +67,10 @@ func (p *program) colourOrganisationCommand() *cobra.Command {
 	return cmd
 }
 
-// noColour stands for a colour that derives from the organisation's name.
+// noColour says that no colour is chosen: the pages derive one from the organisation's name.
 const noColour = "none"
 
+// parseColour parses a colour such as #1f5fae. It returns "" for noColour.
 func parseColour(text string) (models.Colour, error) {
 	if text == noColour {
 		return "", nil
@@ -72,6 +78,8 @@ func parseColour(text string) (models.Colour, error) {
 	return models.ParseColour(text)
 }
 
+// listOrganisations implements `svc admin organisation list`. It prints a row for each
+// organisation, followed by a row for each of its Sites.
 func (p *program) listOrganisations(ctx context.Context, store *models.Store, _ []string) error {
 	organisations, err := store.Organisations(ctx)
 	if err != nil {

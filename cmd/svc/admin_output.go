@@ -9,7 +9,8 @@ import (
 	"partnerbilling/models"
 )
 
-// table prints rows in aligned columns under a heading.
+// table prints rows in aligned columns under a heading. Tabs separate the titles of the heading.
+// fill calls row with the cells of each row.
 func (p *program) table(heading string, fill func(row func(...any))) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, heading)
@@ -23,6 +24,7 @@ func (p *program) table(heading string, fill func(row func(...any))) error {
 	return w.Flush()
 }
 
+// printJSON prints a value as indented JSON.
 func (p *program) printJSON(value any) error {
 	out := json.NewEncoder(p.stdout)
 	out.SetEscapeHTML(false)
@@ -30,7 +32,8 @@ func (p *program) printJSON(value any) error {
 	return out.Encode(value)
 }
 
-// printable quotes a text that would break the table. References are chosen by partners.
+// printable quotes a text that contains quotation marks, or characters that would break a table.
+// Texts of partners and gateways may contain them.
 func printable(text string) string {
 	if quoted := fmt.Sprintf("%q", text); quoted != `"`+text+`"` {
 		return quoted
@@ -46,7 +49,7 @@ func orEmpty[N models.Noun](id models.ID[N]) string {
 	return id.String()
 }
 
-// formatTime formats a time in UTC for people. It returns "" for 0.
+// formatTime formats a time for operators: in UTC, to the second. It returns "" for 0.
 func formatTime(at models.Millis) string {
 	if at == 0 {
 		return ""

@@ -10,6 +10,8 @@ import (
 	"partnerbilling/models"
 )
 
+// debitsCommand returns `svc admin debits`, which pauses and resumes the debits of an
+// organisation's batches.
 func (p *program) debitsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "debits", Short: "Pause and resume the debits of an organisation's batches",
@@ -27,8 +29,8 @@ its checkout go on.`,
 	return cmd
 }
 
-// ofOrganisation returns a command that calls do with the id of an organisation, and words its
-// errors for operators.
+// ofOrganisation returns a command with the id of an organisation as its only argument. It passes
+// the id to do, and explains the errors of do with explainAct.
 func (p *program) ofOrganisation(
 	use, short string, do func(*models.Store, context.Context, models.OrganisationID) error,
 ) *cobra.Command {
@@ -38,7 +40,8 @@ func (p *program) ofOrganisation(
 		})
 }
 
-// explainAct words the errors of pauses, and a missing reason, for operators.
+// explainAct replaces the texts of models.ErrReason and of the errors about pauses by messages for
+// operators.
 func explainAct(err error) error {
 	switch {
 	case errors.Is(err, models.ErrReason):
@@ -54,6 +57,7 @@ func explainAct(err error) error {
 	return err
 }
 
+// queueCommand returns `svc admin queue`, which pauses and resumes the dispatch of a queue.
 func (p *program) queueCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "queue", Short: "Pause and resume the dispatch of a queue",
@@ -71,6 +75,8 @@ stay: rows of paused debits settle without the rail, those in doubt as unconfirm
 	return cmd
 }
 
+// pausesCommand returns `svc admin pauses`, which lists the pauses in force: of queues, and of the
+// debits of organisations.
 func (p *program) pausesCommand() *cobra.Command {
 	list := func(ctx context.Context, store *models.Store, _ []string) error {
 		pauses, err := store.Pauses(ctx)
@@ -90,6 +96,8 @@ func (p *program) pausesCommand() *cobra.Command {
 	return p.storeCommand("pauses", "List what is paused", list)
 }
 
+// backlogCommand returns `svc admin backlog`, which lists the lanes: a row for each queue and Site
+// with waiting tasks. See [models.Lane] for the columns.
 func (p *program) backlogCommand() *cobra.Command {
 	return p.storeCommand("backlog", "List waiting work by queue, organisation and Site",
 		func(ctx context.Context, store *models.Store, _ []string) error {

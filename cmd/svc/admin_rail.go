@@ -10,6 +10,9 @@ import (
 	"partnerbilling/models"
 )
 
+// railAdminCommand returns `svc admin rail`. The first process with a rail writes it to the
+// database. Processes with another rail are then refused. The command shows that rail, or replaces
+// it.
 func (p *program) railAdminCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "rail", Short: "Show or replace the payment rail that the database remembers"}
 	show := func(ctx context.Context, store *models.Store, _ []string) error {
@@ -30,6 +33,8 @@ func (p *program) railAdminCommand() *cobra.Command {
 	return cmd
 }
 
+// replaceRail makes the rail of the configuration the rail of the database. It fails while debits
+// or payments may be in doubt.
 func (p *program) replaceRail(ctx context.Context, cfg Config, store *models.Store) error {
 	if cfg.Env == "" {
 		return errors.New("SVC_ENV must be sandbox or production")

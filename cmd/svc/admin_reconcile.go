@@ -16,7 +16,7 @@ import (
 	"partnerbilling/models"
 )
 
-// errDifferences reports differences that a reconciliation has printed.
+// errDifferences makes a reconciliation fail after it has printed differences.
 var errDifferences = errors.New("the reconciliation found differences")
 
 // reconcileFlags are the flags of `svc admin reconcile`.
@@ -25,6 +25,8 @@ type reconcileFlags struct {
 	json     bool
 }
 
+// reconcileCommand returns `svc admin reconcile`, which compares the ledger with the rail's list of
+// debits for a period.
 func (p *program) reconcileCommand() *cobra.Command {
 	var f reconcileFlags
 	cmd := command("reconcile", "Compare the ledger with the rail's list of debits, both ways",
@@ -45,7 +47,8 @@ func (p *program) reconcileCommand() *cobra.Command {
 }
 
 // reconcile compares the ledger with the rail, and prints the differences. Without --from it begins
-// models.RailMemory ago; later if the present rail, or its list of debits, began later.
+// models.RailMemory ago. It begins later if the present rail is younger, or if its list of debits
+// does not reach back that far.
 func (p *program) reconcile(ctx context.Context, cfg *Config, store *models.Store, f reconcileFlags) (err error) {
 	ring, err := cfg.keyring()
 	if err != nil {
@@ -79,7 +82,7 @@ func (p *program) reconcile(ctx context.Context, cfg *Config, store *models.Stor
 		from = max(state.Now.Add(-models.RailMemory), state.Since, 0)
 		forgotten := (*reconcile.ForgottenError)(nil)
 		if err = report.run(ctx, comparer, from, to); errors.As(err, &forgotten) && !report.begun {
-			// The margin allows for debits that the list drops before the second run.
+			// Begin a minute later, because the rail may drop more debits before the second run.
 			err = report.run(ctx, comparer, forgotten.CompleteFrom.Add(time.Minute), to)
 		}
 	} else {
@@ -88,7 +91,8 @@ func (p *program) reconcile(ctx context.Context, cfg *Config, store *models.Stor
 	return report.end(err)
 }
 
-// openAdminRail creates the rail adapter of a command. The returned function closes it.
+// openAdminRail creates the rail adapter for a command of svc admin. The returned function closes
+// the adapter.
 func (c *Config) openAdminRail(store *models.Store) (rail.Rail, func() error, error) {
 	if c.rail() == "sandbox" {
 		return rail.NewSandbox(store), func() error { return nil }, nil
@@ -117,18 +121,21 @@ func (c *Config) openAdminRail(store *models.Store) (rail.Rail, func() error, er
 	}, nil
 }
 
-// reconcileReport prints differences as they are found, and counts what was compared.
+// reconcileReport prints the differences that need an operator as they are found. It counts all
+// differences, and the debits and entries that were compared.
 type reconcileReport struct {
 	w        io.Writer
 	json     *json.Encoder // nil: print text
 	begun    bool          // a step was compared
 	from, to models.Millis // the period compared so far
-	debits   int
-	entries  int
-	inFlight int
+	debits   int           // debits of the rail's list that were compared
+	entries  int           // ledger entries that were compared
+	inFlight int           // differences that pass by themselves
 	findings map[models.DifferenceKind]int
 }
 
+// newReconcileReport returns a report that writes to w: a line of text for each difference, or a
+// line of JSON.
 func newReconcileReport(w io.Writer, asJSON bool) *reconcileReport {
 	r := &reconcileReport{w: w, findings: map[models.DifferenceKind]int{}}
 	if asJSON {
@@ -138,7 +145,8 @@ func newReconcileReport(w io.Writer, asJSON bool) *reconcileReport {
 	return r
 }
 
-// run compares the debits and ledger entries of a period that includes from and excludes to.
+// run compares the debits and ledger entries of a period that includes from and excludes to, and
+// reports the differences.
 func (r *reconcileReport) run(ctx context.Context, c *reconcile.Comparer, from, to models.Millis) error {
 	r.from, r.to = from, from
 	return c.Compare(ctx, from, to, func(step reconcile.Step) error {
@@ -162,6 +170,7 @@ type differenceLine struct {
 	Detail    string                `json:"detail"`
 }
 
+// difference prints and counts a difference. It only counts a difference in flight.
 func (r *reconcileReport) difference(d models.Difference) error {
 	if !d.Kind.IsFinding() {
 		r.inFlight++
@@ -185,8 +194,9 @@ var remedies = map[models.DifferenceKind]string{
 	models.DifferenceParticulars: "compare with the gateway's books: the operator of the wrong side corrects it",
 }
 
-// end prints the sums, and what an operator can do. err is the error that ended the comparison, if
-// any. end returns it with errDifferences if there are differences.
+// end prints the sums and, in text, the remedies. err is the error that ended the comparison; nil
+// if the comparison is complete. end returns err with the time from which to continue. It adds
+// errDifferences if there are differences.
 func (r *reconcileReport) end(err error) error {
 	total := 0
 	for _, n := range r.findings {

@@ -9,6 +9,8 @@ import (
 	"partnerbilling/models"
 )
 
+// recountCommand returns `svc admin recount`. It rebuilds the stored numbers of customers of Sites,
+// from which the API answers totalItems. It prints each Site with the number of its customer links.
 func (p *program) recountCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recount [SITE]...",

@@ -9,6 +9,8 @@ import (
 	"partnerbilling/models"
 )
 
+// restoredCommand returns `svc admin restored`. Without a flag it begins a new epoch of the
+// database, and so holds all work of earlier epochs. With a flag it resumes or cancels that work.
 func (p *program) restoredCommand() *cobra.Command {
 	var resume, cancel bool
 	cmd := &cobra.Command{

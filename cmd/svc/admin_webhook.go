@@ -13,6 +13,8 @@ import (
 	"partnerbilling/models"
 )
 
+// webhookAdminCommand returns `svc admin webhook`, with which operators find and repeat webhook
+// deliveries that failed.
 func (p *program) webhookAdminCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "webhook", Short: "List, redeliver and unpark webhook deliveries"}
 	cmd.AddCommand(p.deadLettersCommand(), p.parkedCommand(),
@@ -21,6 +23,8 @@ func (p *program) webhookAdminCommand() *cobra.Command {
 	return cmd
 }
 
+// deadLettersCommand returns `svc admin webhook dead-letters`, which counts the events that were
+// not delivered, a row for each organisation.
 func (p *program) deadLettersCommand() *cobra.Command {
 	return p.storeCommand("dead-letters", "Count failed, undelivered and parked events by organisation",
 		func(ctx context.Context, store *models.Store, _ []string) error {
@@ -36,6 +40,8 @@ func (p *program) deadLettersCommand() *cobra.Command {
 		})
 }
 
+// parkedCommand returns `svc admin webhook parked`, which lists endpoints that need attention. See
+// [models.TroubledEndpoint] for the columns.
 func (p *program) parkedCommand() *cobra.Command {
 	return p.storeCommand("parked", "List endpoints that are disabled, failing, or have parked events",
 		func(ctx context.Context, store *models.Store, _ []string) error {
@@ -53,6 +59,9 @@ func (p *program) parkedCommand() *cobra.Command {
 		})
 }
 
+// redeliverCommand returns `svc admin webhook redeliver`, which has one event, or all events that
+// the flags select, delivered again. If a run cannot reach all of them, it prints the --from of the
+// next run.
 func (p *program) redeliverCommand() *cobra.Command {
 	var event, status, site, from, to string
 	cmd := p.ofOrganisation("redeliver", "Redeliver one event, or the events of a status and a range of creation times",
@@ -93,6 +102,8 @@ func (p *program) redeliverCommand() *cobra.Command {
 	return cmd
 }
 
+// redeliveryFilter returns the filter that the flags describe. It refuses malformed values, and the
+// status pending: such events are delivered anyway.
 func redeliveryFilter(status, site, from, to string) (filter models.WebhookFilter, err error) {
 	filter.Status = models.WebhookStatus(status)
 	if !filter.Status.Valid() || filter.Status == models.WebhookPending {
@@ -118,6 +129,8 @@ func redeliveryFilter(status, site, from, to string) (filter models.WebhookFilte
 	return filter, nil
 }
 
+// unparkCommand returns `svc admin webhook unpark`, which enables an endpoint and closes its
+// breaker. Its parked events then go out.
 func (p *program) unparkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unpark ORGANISATION [SITE]",
