@@ -16,8 +16,8 @@ import (
 	"partnerbilling/queue"
 )
 
-// serve runs a serving command: it reads the configuration, lets assemble add the parts, and runs
-// them.
+// serve runs a serving command until ctx ends: it reads the configuration, calls assemble to add
+// the parts of the service, and runs them. listenDefault is the address if SVC_LISTEN is not set.
 func (p *program) serve(
 	ctx context.Context, listenDefault string, assemble func(context.Context, *service) error,
 ) error {
@@ -39,6 +39,7 @@ func (p *program) serve(
 	return s.run(ctx)
 }
 
+// apiCommand returns `svc api`, which serves the API.
 func (p *program) apiCommand() *cobra.Command {
 	return serving("api", "Serve the API", func(ctx context.Context, _ []string) error {
 		return p.serve(ctx, "127.0.0.1:8080", func(ctx context.Context, s *service) error {
@@ -58,6 +59,7 @@ func (p *program) apiCommand() *cobra.Command {
 	})
 }
 
+// workerCommand returns `svc worker`, which runs the tasks of all queues or of those in --queues.
 func (p *program) workerCommand() *cobra.Command {
 	var names []string
 	cmd := serving("worker", "Run background work", func(ctx context.Context, _ []string) error {
@@ -77,6 +79,7 @@ func (p *program) workerCommand() *cobra.Command {
 	return cmd
 }
 
+// parseQueues returns the queues of --queues. It refuses unknown names.
 func parseQueues(names []string) ([]models.Queue, error) {
 	var queues []models.Queue
 	for _, name := range names {
@@ -88,6 +91,7 @@ func parseQueues(names []string) ([]models.Queue, error) {
 	return queues, nil
 }
 
+// joinQueues lists queues for people, separated by commas.
 func joinQueues(queues []models.Queue) string {
 	names := make([]string, len(queues))
 	for i, q := range queues {
@@ -96,10 +100,11 @@ func joinQueues(queues []models.Queue) string {
 	return strings.Join(names, ", ")
 }
 
-// opsListen is the variable of the address for health and metrics.
+// opsListen is the variable that holds the separate address for health and metrics.
 const opsListen = "SVC_OPS_LISTEN"
 
-// addHealth serves a worker's health and metrics if an address is configured.
+// addHealth serves a worker's health and metrics, if SVC_OPS_LISTEN or SVC_LISTEN is set. In
+// production it refuses a database that may lose commits.
 func (s *service) addHealth(ctx context.Context) error {
 	variable, address := opsListen, s.cfg.OpsListen
 	if address == "" {
@@ -125,7 +130,8 @@ func (s *service) addHealth(ctx context.Context) error {
 	return s.addOps(ctx, variable, address, checks)
 }
 
-// addOps serves health and metrics on a separate listener.
+// addOps serves health and metrics at an address of their own. variable is the variable that holds
+// the address, for errors.
 func (s *service) addOps(ctx context.Context, variable, address string, checks []api.ReadinessCheck) error {
 	ln, err := listen(ctx, variable, address)
 	if err != nil {
@@ -137,6 +143,8 @@ func (s *service) addOps(ctx context.Context, variable, address string, checks [
 	return nil
 }
 
+// dashboardCommand returns `svc dashboard`, which serves the operators' pages and Asynq's queue
+// dashboard.
 func (p *program) dashboardCommand() *cobra.Command {
 	return serving("dashboard", "Serve the operators' pages at /ops, with the queue dashboard",
 		func(ctx context.Context, _ []string) error {
@@ -171,8 +179,9 @@ func (p *program) dashboardCommand() *cobra.Command {
 		})
 }
 
-// openDashboardStore opens the dashboard's store with the replica, and checks its deployment. The
-// dashboard starts even if the database is unavailable: openDashboardStore then logs a warning.
+// openDashboardStore opens the dashboard's store with the replica. It refuses the database of
+// another deployment. If the database is unavailable, it logs a warning, and the dashboard starts
+// anyway.
 func (s *service) openDashboardStore(ctx context.Context) (*models.Store, error) {
 	store, err := s.openStore("dashboard", 0)
 	if err != nil {
@@ -189,6 +198,8 @@ func (s *service) openDashboardStore(ctx context.Context) (*models.Store, error)
 	return store, err
 }
 
+// railCommand returns `svc rail`, a payment gateway for sandboxes: it serves the sandbox rail over
+// the HTTP contract that production gateways implement.
 func (p *program) railCommand() *cobra.Command {
 	short := "Serve the payment gateway contract from the sandbox rail"
 	return serving("rail", short, func(ctx context.Context, _ []string) error {
@@ -207,7 +218,7 @@ func (p *program) railCommand() *cobra.Command {
 			if err := checkSchema(ctx, store); err != nil {
 				return err
 			}
-			// without a rail: svc rail is the rail itself
+			// The deployment names no rail, because svc rail is the rail.
 			own := models.Deployment{Environment: s.cfg.Env}
 			if err := checkDeployment(ctx, store, own); err != nil {
 				return err
@@ -229,6 +240,7 @@ func (p *program) railCommand() *cobra.Command {
 	})
 }
 
+// openapiCommand returns `svc openapi`, which prints the OpenAPI document of the API.
 func (p *program) openapiCommand() *cobra.Command {
 	return command("openapi", "Print the OpenAPI document", func(context.Context, []string) error {
 		document, err := api.OpenAPI()

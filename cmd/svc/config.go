@@ -24,8 +24,9 @@ import (
 	"partnerbilling/models/seal"
 )
 
-// Config is the configuration, read from SVC_… environment variables. The tag secret keeps a value
-// out of the log. [variableHelp] describes each variable.
+// Config is the configuration of svc, read from the SVC_… environment variables that the tags env
+// name. [variableHelp] describes each variable with its unit. The tag envDefault is the value of a
+// variable that is not set. The tag secret keeps a value out of the log.
 type Config struct {
 	Env            models.Environment `env:"SVC_ENV"`
 	Listen         string             `env:"SVC_LISTEN"`
@@ -100,11 +101,11 @@ type Config struct {
 	OpsRole       string `env:"SVC_OPS_ROLE" envDefault:"look"`
 }
 
-// testPrefix is the prefix of variables for tests, which the service ignores.
+// testPrefix is the prefix of the variables for tests. The service ignores them.
 const testPrefix = "SVC_TEST_"
 
-// parseConfig reads and checks the configuration. It refuses unknown SVC_… variables, which are
-// probably misspelt.
+// parseConfig reads the configuration from lines of the form NAME=value, and checks it. It refuses
+// unknown SVC_… variables, because they are probably misspelt.
 func parseConfig(environ []string) (Config, error) {
 	values := map[string]string{}
 	for _, entry := range environ {
@@ -128,7 +129,7 @@ func parseConfig(environ []string) (Config, error) {
 	return cfg, cfg.check()
 }
 
-// nameVariables replaces the fields that the parser's errors name by their variables.
+// nameVariables makes the parser's errors name environment variables instead of fields of Config.
 func nameVariables(err error) error {
 	var all env.AggregateError
 	if !errors.As(err, &all) {
@@ -145,14 +146,16 @@ func nameVariables(err error) error {
 	return errors.Join(all.Errors...)
 }
 
+// variables returns the fields of Config that have an environment variable, in order.
 func variables() []reflect.StructField {
 	return slices.DeleteFunc(allFields(reflect.TypeFor[Config](), nil), func(f reflect.StructField) bool {
 		return f.Tag.Get("env") == ""
 	})
 }
 
-// allFields returns the fields of a struct and of the structs in it. The Index of each field leads
-// from the outermost struct.
+// allFields returns the fields of a struct and of the structs in it. at is the index of the struct
+// in Config. The Index of each returned field leads from Config, as reflect.Value.FieldByIndex
+// takes it.
 func allFields(of reflect.Type, at []int) (fields []reflect.StructField) {
 	for i := range of.NumField() {
 		f := of.Field(i)
@@ -164,6 +167,7 @@ func allFields(of reflect.Type, at []int) (fields []reflect.StructField) {
 	return fields
 }
 
+// variableNames returns the names of all environment variables, in order.
 func variableNames() []string {
 	var names []string
 	for _, f := range variables() {
@@ -172,8 +176,8 @@ func variableNames() []string {
 	return names
 }
 
-// check checks the values for all commands, and returns all errors. Serving commands need more, see
-// complete.
+// check checks the settings for every command, and returns all errors. The method complete checks
+// what serving commands need in addition.
 func (c *Config) check() error {
 	var errs []error
 	refuse := func(variable, complaint string) { errs = append(errs, fmt.Errorf("%s %s", variable, complaint)) }
@@ -241,6 +245,7 @@ func (c *Config) check() error {
 	return errors.Join(errs...)
 }
 
+// checkWebhooks checks the retries of webhooks. It calls refuse for each fault.
 func (c *Config) checkWebhooks(refuse func(variable, complaint string)) {
 	if n := len(c.WebhookRetries); n < 1 || n > 5 {
 		refuse("SVC_WEBHOOK_RETRIES", "must have 1 to 5 durations")
@@ -256,10 +261,12 @@ func (c *Config) checkWebhooks(refuse func(variable, complaint string)) {
 	}
 }
 
+// nonEmpty returns the values that are not "".
 func nonEmpty(values ...string) []string {
 	return slices.DeleteFunc(values, func(s string) bool { return s == "" })
 }
 
+// proxies returns the trusted proxies.
 func (c *Config) proxies() (peer.Proxies, error) {
 	proxies, err := peer.ParseProxies(c.TrustedProxies)
 	if err != nil {
@@ -268,6 +275,8 @@ func (c *Config) proxies() (peer.Proxies, error) {
 	return proxies, nil
 }
 
+// rates returns the rates of a client: of all its requests, and of batches submitted, validated or
+// retried. The burst of requests is two seconds of the rate, that of batches one second.
 func (c *Config) rates() (ordinary, batches ratelimit.Rate, err error) {
 	if ordinary, err = ratelimit.ParseRate(c.RateLimit, 2); err != nil {
 		return ordinary, batches, fmt.Errorf("SVC_RATE_LIMIT %w", err)
@@ -278,7 +287,8 @@ func (c *Config) rates() (ordinary, batches ratelimit.Rate, err error) {
 	return ordinary, batches, nil
 }
 
-// complete sets the default address and checks the settings that every serving command needs.
+// complete prepares the configuration of a serving command. It sets the default address, requires
+// an environment, and refuses settings that are too weak for production.
 func (c *Config) complete(listen string) error {
 	if c.Env == "" {
 		return errors.New("SVC_ENV must be sandbox or production")
@@ -292,8 +302,8 @@ func (c *Config) complete(listen string) error {
 	return nil
 }
 
-// completePublicURL checks the public base URL and removes a slash at its end. In the sandbox the
-// URL defaults to the listener's address.
+// completePublicURL checks the public base URL, and removes a slash at its end. In the sandbox the
+// URL defaults to the address of the listener.
 func (c *Config) completePublicURL(address net.Addr) error {
 	if c.PublicBaseURL == "" && c.Env == models.EnvSandbox && address != nil {
 		reachable, err := reachableAddress(address.String(), networkAddress)
@@ -318,7 +328,7 @@ func (c *Config) completePublicURL(address net.Addr) error {
 	return nil
 }
 
-// keyring reads the keyring of master keys.
+// keyring reads the master keys from SVC_MASTER_KEY or from the file of SVC_MASTER_KEY_FILE.
 func (c *Config) keyring() (*seal.Keyring, error) {
 	text, variable := c.MasterKey, "SVC_MASTER_KEY"
 	if c.MasterKeyFile != "" {
@@ -342,7 +352,8 @@ func (c *Config) keyring() (*seal.Keyring, error) {
 // pooled reports whether the database URL leads to a pooler in transaction mode.
 func (c *Config) pooled() bool { return c.DatabasePooler == "transaction" }
 
-// LogValue returns the configuration without secrets, for the log.
+// LogValue implements slog.LogValuer. It returns a group with each variable that has a value, and
+// "(set)" in place of a secret.
 func (c Config) LogValue() slog.Value {
 	var attrs []slog.Attr
 	value := reflect.ValueOf(c)
@@ -359,6 +370,8 @@ func (c Config) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
+// configCommand returns `svc config`, which lists the environment variables with their meanings and
+// defaults.
 func (p *program) configCommand() *cobra.Command {
 	return command("config", "List the environment variables", func(context.Context, []string) error {
 		for _, f := range variables() {

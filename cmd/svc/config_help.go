@@ -1,6 +1,6 @@
 package main
 
-// variableHelp describes each variable of [Config] for `svc config`.
+// variableHelp describes each environment variable of [Config]. `svc config` prints it.
 var variableHelp = map[string]string{
 	"SVC_ENV": "sandbox or production; svc dev is always a sandbox",
 	"SVC_LISTEN": "address of the HTTP listener; defaults: api and dev 127.0.0.1:8080, dashboard 127.0.0.1:8081, " +

@@ -7,10 +7,11 @@ import (
 	"partnerbilling/models"
 )
 
-// quota limits what an organisation may store. 0, written as "off", means no limit.
+// quota is the maximum number of things of one kind that an organisation may store, such as open
+// rows. 0, written as "off" in the configuration, means no limit.
 type quota int64
 
-// maxQuota exceeds what any table can hold.
+// maxQuota is the largest quota. No table can hold as many rows.
 const maxQuota = 1_000_000_000_000
 
 // UnmarshalText parses a number from 1 to maxQuota, or "off".
@@ -27,7 +28,7 @@ func (q *quota) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String returns the quota in the form of the configuration.
+// String returns the quota as UnmarshalText reads it.
 func (q quota) String() string {
 	if q == 0 {
 		return "off"
@@ -35,6 +36,7 @@ func (q quota) String() string {
 	return strconv.FormatInt(int64(q), 10)
 }
 
+// quotas returns the configured quotas in the form of the Store.
 func (c *Config) quotas() models.Quotas {
 	return models.Quotas{
 		OpenRows: int64(c.QuotaOpenRows), Events: int64(c.QuotaEvents), Invitations: int64(c.QuotaInvitations),

@@ -7,7 +7,8 @@ import (
 	"partnerbilling/models"
 )
 
-// retention holds the periods for which data is kept, in days.
+// retention is the part of the configuration that says how long data is kept. See
+// [models.Retention] for what each period covers.
 type retention struct {
 	Payments    days `env:"SVC_RETENTION_PAYMENTS" envDefault:"400"`
 	Webhooks    days `env:"SVC_RETENTION_WEBHOOKS" envDefault:"400"`
@@ -19,9 +20,10 @@ type retention struct {
 // days is a period in whole days.
 type days int
 
+// period returns the period as a duration.
 func (d days) period() time.Duration { return time.Duration(d) * 24 * time.Hour }
 
-// models returns the periods as the Store takes them.
+// models returns the periods in the form of the Store.
 func (r retention) models() models.Retention {
 	return models.Retention{
 		Payments: r.Payments.period(), Webhooks: r.Webhooks.period(), Links: r.Links.period(),
@@ -30,7 +32,7 @@ func (r retention) models() models.Retention {
 	}
 }
 
-// check refuses periods below models.MinRetention or above models.MaxRetention.
+// check calls refuse for each period below models.MinRetention or above models.MaxRetention.
 func (r retention) check(refuse func(variable, complaint string)) {
 	least := models.MinRetention
 	for _, p := range []struct {

@@ -20,13 +20,13 @@ import (
 // minRailSecret is the minimum length of the secret in SVC_RAIL_KEY in production, in bytes.
 const minRailSecret = 32
 
-// plainParts are the connections that SVC_ALLOW_PLAIN may name.
+// plainParts are the values of SVC_ALLOW_PLAIN: connections that production may make without TLS.
 var plainParts = []string{"postgres", "redis", "rail", "issuer"}
 
-// fileSuffix names the file of a secret: NAME_FILE instead of NAME.
+// fileSuffix is the suffix of a variable that names the file of a secret. NAME_FILE replaces NAME.
 const fileSuffix = "_FILE"
 
-// isSecretFile reports whether a variable names the file of a secret.
+// isSecretFile reports whether a variable names the file of a secret: NAME_FILE for a secret NAME.
 func isSecretFile(name string) bool {
 	secret, ok := strings.CutSuffix(name, fileSuffix)
 	return ok && slices.ContainsFunc(variables(), func(f reflect.StructField) bool {
@@ -34,9 +34,9 @@ func isSecretFile(name string) bool {
 	})
 }
 
-// readSecretFiles replaces each NAME_FILE of a secret by NAME with the file's content, without the
-// white space around it. The master key has a variable of its own for its file, because only some
-// commands may read it.
+// readSecretFiles replaces the variable NAME_FILE of each secret by NAME, with the content of the
+// file without surrounding white space. It leaves SVC_MASTER_KEY_FILE, a variable of Config, as it
+// is: only some commands may read the master key.
 func readSecretFiles(values map[string]string) error {
 	var errs []error
 	for name, path := range values {
@@ -61,7 +61,7 @@ func readSecretFiles(values map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// checkProduction refuses what is too weak for production, and returns all complaints.
+// checkProduction refuses settings that are too weak for production. It returns all errors.
 func (c *Config) checkProduction() error {
 	var errs []error
 	refuse := func(variable, complaint string) { errs = append(errs, fmt.Errorf("%s %s", variable, complaint)) }
@@ -81,7 +81,7 @@ func (c *Config) checkProduction() error {
 	return errors.Join(errs...)
 }
 
-// checkPlain refuses connections without TLS that SVC_ALLOW_PLAIN does not name.
+// checkPlain calls refuse for each connection without TLS that SVC_ALLOW_PLAIN does not name.
 func (c *Config) checkPlain(refuse func(variable, complaint string)) {
 	https := func(part, variable, value string) {
 		u, err := url.Parse(value)
@@ -108,6 +108,7 @@ func (c *Config) checkPlain(refuse func(variable, complaint string)) {
 	}
 }
 
+// allowsPlain reports whether SVC_ALLOW_PLAIN names one of plainParts.
 func (c *Config) allowsPlain(part string) bool { return slices.Contains(c.AllowPlain, part) }
 
 // isVerifiedDatabase reports whether every server of a URL is reached over a Unix socket, or over
@@ -128,11 +129,12 @@ func isVerifiedDatabase(dsn string) bool {
 	return verified(cfg.Host, cfg.TLSConfig)
 }
 
-// tlsFiles are PEM files: a server's certificate authorities, and the client's certificate and key.
-// The names of their variables begin with prefix.
+// tlsFiles holds the paths of PEM files: a server's certificate authorities, and the client's
+// certificate and key. A path may be "". Errors name the files by their variables, which begin with
+// prefix.
 type tlsFiles struct{ prefix, ca, cert, key string }
 
-// config reads the files. It returns nil, which means the default settings, if none is set.
+// config reads the files. If no path is set, it returns nil: the default settings of TLS.
 func (f tlsFiles) config() (*tls.Config, error) {
 	if f.ca == "" && f.cert == "" && f.key == "" {
 		return nil, nil
@@ -161,7 +163,7 @@ func (f tlsFiles) config() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// redis returns the configured Redis.
+// redis returns the address of the configured Redis with its TLS settings. It does not connect.
 func (c *Config) redis() (queue.Redis, error) {
 	secure, err := tlsFiles{"SVC_REDIS", c.RedisCAFile, c.RedisCertFile, c.RedisTLSKeyFile}.config()
 	if err != nil {
@@ -174,6 +176,7 @@ func (c *Config) redis() (queue.Redis, error) {
 	return r, nil
 }
 
+// railTLS returns the TLS settings for the payment gateway; nil for the default settings.
 func (c *Config) railTLS() (*tls.Config, error) {
 	return tlsFiles{"SVC_RAIL_TLS", c.RailCAFile, c.RailCertFile, c.RailTLSKeyFile}.config()
 }

@@ -9,8 +9,9 @@ import (
 	"partnerbilling/models"
 )
 
-// deployment returns the deployment of this process. It includes the rail only if the process uses
-// one or the configuration names one.
+// deployment returns the deployment of this process: its environment and its rail. The database
+// remembers its own deployment, and processes of another one must not use it. The rail is empty
+// unless the process uses one or the configuration names one. An empty rail matches every rail.
 func (c *Config) deployment(usesRail bool) models.Deployment {
 	d := models.Deployment{Environment: c.Env}
 	if usesRail || c.Rail != "" || c.RailID != "" {
@@ -19,7 +20,8 @@ func (c *Config) deployment(usesRail bool) models.Deployment {
 	return d
 }
 
-// rail returns the name of the rail adapter.
+// rail returns the name of the rail adapter: SVC_RAIL, or else http in production and sandbox
+// elsewhere.
 func (c *Config) rail() string {
 	switch {
 	case c.Rail != "":
@@ -31,9 +33,10 @@ func (c *Config) rail() string {
 	}
 }
 
-// join joins the database's deployment and refuses the database of another one. The first process
-// determines the environment, and the first process with a rail determines the rail. Once svc dev
-// has joined, every further process may send webhooks to loopback addresses.
+// join makes the process a part of the database's deployment. It refuses the database of another
+// deployment. The first process determines the environment, and the first process with a rail
+// determines the rail. Once svc dev has joined, every further process may send webhooks to loopback
+// addresses.
 func (s *service) join(ctx context.Context, store *models.Store, usesRail bool) error {
 	own := s.cfg.deployment(usesRail)
 	own.WebhookLoopback = s.dev
@@ -45,7 +48,8 @@ func (s *service) join(ctx context.Context, store *models.Store, usesRail bool) 
 	return nil
 }
 
-// explainMismatch names the variables to check if the database belongs to another deployment.
+// explainMismatch adds to models.ErrOtherDeployment the variables to check. It returns any other
+// error as it is.
 func explainMismatch(err error) error {
 	if errors.Is(err, models.ErrOtherDeployment) {
 		return fmt.Errorf("%w; check SVC_DATABASE_URL, SVC_ENV, SVC_RAIL and SVC_RAIL_ID", err)

@@ -37,6 +37,9 @@ const (
 	masterKeyFile   = "master.key"
 )
 
+// devCommand returns `svc dev`, which runs a sandbox on one machine in one process: the API, a
+// worker and the operators' pages. Unless their URLs are configured, it also starts a private
+// PostgreSQL and a private Redis.
 func (p *program) devCommand() *cobra.Command {
 	return serving("dev", "Run everything on this machine, with private databases and a seeded sandbox",
 		func(ctx context.Context, _ []string) error {
@@ -60,15 +63,16 @@ func (p *program) devCommand() *cobra.Command {
 type dev struct {
 	*program
 	cfg     Config
-	lock    io.Closer      // of the data folder; nil until acquired
-	servers *local.Servers // nil if both URLs are configured
-	links   *console.SignInLinks
+	lock    io.Closer            // of the data folder; nil until acquired
+	servers *local.Servers       // nil if both URLs are configured
+	links   *console.SignInLinks // to the sandbox console; set by assemble
 
 	advanced time.Duration // how far the sandbox's clock was ahead at the start
 }
 
+// run listens, and serves until ctx ends or a part fails.
 func (d *dev) run(ctx context.Context) error {
-	// Listen first: an occupied address is the most common error, and is then reported at once.
+	// An occupied address is the most common error. Listening first reports it at once.
 	ln, err := listen(ctx, "SVC_LISTEN", d.cfg.Listen)
 	if err != nil {
 		return err
@@ -78,6 +82,7 @@ func (d *dev) run(ctx context.Context) error {
 	return err
 }
 
+// serve prepares the data folder and the servers, and runs the service.
 func (d *dev) serve(ctx context.Context, ln net.Listener) error {
 	if err := d.cfg.completePublicURL(ln.Addr()); err != nil {
 		return err
@@ -90,7 +95,7 @@ func (d *dev) serve(ctx context.Context, ln net.Listener) error {
 		return err
 	}
 	s.dev = true
-	s.log.DebugContext(ctx, "configuration", "config", d.cfg) // at Info, it would hide the banner from a newcomer
+	s.log.DebugContext(ctx, "configuration", "config", d.cfg) // not Info: it would hide the banner
 	creds, err := d.assemble(ctx, s, ln)
 	if err != nil {
 		return errors.Join(err, s.close())
@@ -136,6 +141,7 @@ func ensureDir(dir string) error {
 	return nil
 }
 
+// startServers starts the private servers whose URLs are not configured, and sets the URLs.
 func (d *dev) startServers(ctx context.Context) error {
 	if d.cfg.DatabaseURL != "" && d.cfg.RedisURL != "" {
 		return nil
@@ -158,6 +164,7 @@ func (d *dev) startServers(ctx context.Context) error {
 	return nil
 }
 
+// migrate applies all pending migrations. It refuses the database of another deployment.
 func (d *dev) migrate(ctx context.Context) error {
 	store, err := models.Open(postgres.Config{DSN: d.cfg.DatabaseURL, MaxConns: 2, ApplicationName: "svc migrate"})
 	if err != nil {
@@ -222,8 +229,8 @@ func (d *dev) watchServers(ctx context.Context) error {
 	}
 }
 
-// announce waits until the service is ready, writes the files for its users, and prints what to try
-// next.
+// announce waits until the URL ready reports that the service is ready. Then it writes the files of
+// the running service, and prints the banner.
 func (d *dev) announce(ctx context.Context, creds credentials, ready string) error {
 	if err := awaitReady(ctx, ready); err != nil || ctx.Err() != nil {
 		return err
@@ -252,8 +259,8 @@ func (d *dev) announce(ctx context.Context, creds credentials, ready string) err
 	return nil
 }
 
-// commandBeside returns the command that calls a binary in this binary's folder. It is a relative
-// path if the binary lies below the working directory, otherwise the name.
+// commandBeside returns the command that calls another binary in this binary's folder. The command
+// is a relative path if the binary exists below the working directory, else only the name.
 func commandBeside(name string) string {
 	own, err := os.Executable()
 	if err != nil {
@@ -282,7 +289,7 @@ func (d *dev) consoleLink(g console.Grant) string {
 	return d.cfg.PublicBaseURL + d.links.Issue(g)
 }
 
-// signsIn reports whether the console's links sign in: an outside issuer has its own sign-in.
+// signsIn reports whether links to the console sign in. An outside issuer of tokens prevents it.
 func (d *dev) signsIn() bool { return d.cfg.IssuerURL == "" }
 
 // printNextLink prints a new link after the previous link has been used.
@@ -290,7 +297,8 @@ func (d *dev) printNextLink(g console.Grant) {
 	fmt.Fprintf(d.stdout, "\nThe console was opened. The next link is %s\n", d.consoleLink(g))
 }
 
-// network returns a line for the banner if SVC_LISTEN is an address beyond loopback, else "".
+// network returns a line for the banner if other machines can reach SVC_LISTEN. It returns "" for a
+// loopback address.
 func (d *dev) network() string {
 	at, err := netip.ParseAddrPort(d.cfg.Listen)
 	if err != nil || at.Addr().IsLoopback() {
@@ -299,6 +307,7 @@ func (d *dev) network() string {
 	return "  network       open to it: a phone there can scan the QR codes\n"
 }
 
+// welcome is the format of the banner that announce prints.
 const welcome = `
 The service runs at %s
 %s  console       %s
@@ -313,7 +322,7 @@ The service runs at %s
 README.md shows a first billing day with curl. Ctrl-C ends the service; its data is kept.
 `
 
-// awaitReady polls url until it returns 200 or ctx ends.
+// awaitReady polls url until the answer is 200 or ctx ends. It returns nil in both cases.
 func awaitReady(ctx context.Context, url string) error {
 	client := &http.Client{Timeout: 5 * time.Second}
 	defer client.CloseIdleConnections()
@@ -336,8 +345,8 @@ func awaitReady(ctx context.Context, url string) error {
 	return nil
 }
 
-// stop removes the files that describe the running service, and stops the private servers. It does
-// nothing if another svc dev has locked the folder.
+// stop removes the files that describe the running service, stops the private servers, and unlocks
+// the data folder. It does nothing unless prepare has locked the folder.
 func (d *dev) stop() error {
 	if d.lock == nil {
 		return nil
@@ -351,6 +360,7 @@ func (d *dev) stop() error {
 	return errors.Join(err, d.lock.Close())
 }
 
+// removeInfo removes the files that exist only while the service is ready.
 func (d *dev) removeInfo() error {
 	for _, name := range []string{sandboxFile, sandboxEnvFile, processEnvFile} {
 		if err := os.Remove(d.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {

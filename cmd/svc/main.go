@@ -39,7 +39,8 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	return 0
 }
 
-// explainPooler names the variable to set if PgBouncer refuses the settings of a session.
+// explainPooler adds the variable to set if a pooler such as PgBouncer has refused the settings of
+// a session. It returns any other error as it is.
 func explainPooler(err error) error {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && strings.HasPrefix(refused.Message, "unsupported startup parameter") {
@@ -48,14 +49,15 @@ func explainPooler(err error) error {
 	return err
 }
 
-// program is the process's environment, which all commands share.
+// program holds what all commands share: the environment of the process, and the flags of acts.
 type program struct {
-	environ        []string
+	environ        []string // NAME=value
 	stdout, stderr io.Writer
 	operator       string // of the flag --operator
 	reason         string // of the flag --reason
 }
 
+// command returns the tree of all commands.
 func (p *program) command() *cobra.Command {
 	root := &cobra.Command{
 		Use: "svc", Short: "Partner billing and checkout service",
@@ -80,8 +82,8 @@ func version() string {
 	return info.Main.Version + " " + info.GoVersion
 }
 
-// serving returns a command that runs until its context ends. A context that ends during the start
-// causes no error.
+// serving returns a command that runs until its context ends. If the context ends during the start,
+// the command returns no error.
 func serving(use, short string, do func(ctx context.Context, args []string) error) *cobra.Command {
 	return command(use, short, func(ctx context.Context, args []string) error {
 		err := do(ctx, args)
@@ -92,6 +94,7 @@ func serving(use, short string, do func(ctx context.Context, args []string) erro
 	})
 }
 
+// command returns a command without arguments that calls do.
 func command(use, short string, do func(ctx context.Context, args []string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,

@@ -8,12 +8,13 @@ import (
 	"net/netip"
 )
 
-// errNoNetwork is the error of a listener whose links would lead nowhere.
+// errNoNetwork says that no address of the machine can be part of a link.
 var errNoNetwork = errors.New("SVC_LISTEN is every address of this machine, and the machine is in no network: " +
 	"set SVC_PUBLIC_BASE_URL to a URL that leads to it")
 
-// reachableAddress returns a listener's address for links. For a listener on every address, that is
-// the machine's own address. own returns it, and false if the machine is in no network.
+// reachableAddress returns the host and port of a listener for links. For a listener on every
+// address, such as 0.0.0.0:8080, it takes the host from own, the machine's address in its network.
+// own returns false if the machine is in no network.
 func reachableAddress(listener string, own func() (netip.Addr, bool)) (string, error) {
 	at, err := netip.ParseAddrPort(listener)
 	if err != nil {
@@ -29,10 +30,11 @@ func reachableAddress(listener string, own func() (netip.Addr, bool)) (string, e
 	return netip.AddrPortFrom(address, at.Port()).String(), nil
 }
 
-// networkAddress returns the machine's IPv4 address in its network, at which a phone in the same
-// Wi-Fi finds it. It returns false if the machine is in no network.
+// networkAddress returns the machine's IPv4 address in its network. A phone in the same Wi-Fi
+// reaches the machine at that address. It returns false if the machine is in no network.
 func networkAddress() (netip.Addr, bool) {
-	// The dial of UDP chooses a route and sends nothing.
+	// Dialling UDP chooses a route, and so a local address, and sends nothing. 192.0.2.1 is an
+	// address for documentation.
 	conn, err := (&net.Dialer{}).DialContext(context.Background(), "udp4", "192.0.2.1:9")
 	if err != nil {
 		return netip.Addr{}, false

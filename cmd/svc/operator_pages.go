@@ -19,8 +19,9 @@ import (
 	"partnerbilling/queue"
 )
 
-// newOperatorPages returns the operators' pages with the queue dashboard, behind the operators'
-// login.
+// newOperatorPages returns the handler of the operators' pages and of the queue dashboard, behind
+// the operators' login. notify receives the tasks that acts create; nil: the dispatchers of the
+// workers find them.
 func (s *service) newOperatorPages(store *models.Store, notify func([]models.TaskID)) (http.Handler, error) {
 	accounts, err := s.cfg.operators()
 	if err != nil {
@@ -57,8 +58,8 @@ func (s *service) newOperatorPages(store *models.Store, notify func([]models.Tas
 	return mux, nil
 }
 
-// railLookUp returns the function with which the operators' pages ask the rail about a debit. It
-// returns nil if no rail is configured.
+// railLookUp returns the function with which the operators' pages ask the rail about a rail key. It
+// returns nil if the rail is a gateway whose URL or key is not configured.
 func (s *service) railLookUp(store *models.Store) (func(context.Context, string) (ops.RailAnswer, error), error) {
 	if s.cfg.rail() == "http" && (s.cfg.RailURL == "" || s.cfg.RailKey == "") {
 		return nil, nil
@@ -80,7 +81,8 @@ func (s *service) railLookUp(store *models.Store) (func(context.Context, string)
 	}, nil
 }
 
-// operators returns the accounts of SVC_OPERATORS_FILE and SVC_OPS_PASSWORD.
+// operators returns the logins in SVC_OPERATORS_FILE, and the one of SVC_OPS_USERNAME and
+// SVC_OPS_PASSWORD. It fails if there is none.
 func (c *Config) operators() (operator.Accounts, error) {
 	accounts := operator.Accounts{}
 	if c.OperatorsFile != "" {

@@ -10,16 +10,17 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// checkReplica refuses a replica behind a pooler: the pooler may run the check of the lag and the
-// read that follows on different servers.
+// checkReplica calls refuse if a replica and a pooler are configured. The pooler might run the
+// check of the replica's lag on one server, and the read after it on another.
 func (c *Config) checkReplica(refuse func(variable, complaint string)) {
 	if c.ReadURL != "" && c.pooled() {
 		refuse("SVC_DATABASE_READ_URL", "needs a direct connection: it does not work with SVC_DATABASE_POOLER")
 	}
 }
 
-// useReplica lets a store read from the replica, if one is configured. All stores of the process
-// share its pool. The replica may be down.
+// useReplica lets a store read from the replica, a standby of Postgres, if one is configured. The
+// first call opens the pool of the replica and registers its metrics. All stores of the process
+// share the pool. The replica may be down.
 func (s *service) useReplica(store *models.Store) error {
 	if s.cfg.ReadURL == "" {
 		return nil

@@ -13,24 +13,27 @@ import (
 	"partnerbilling/models"
 )
 
-// credentials are the credentials that svc dev has seeded.
+// credentials is the content of credentials.json: what svc dev has created in the database.
 type credentials struct {
 	Organisations []seededOrganisation `json:"organisations"`
 	CustomerApp   seededClient         `json:"customerApp"`
 	OpsPassword   string               `json:"opsPassword"`
 }
 
+// seededClient is an API client with its secret.
 type seededClient struct {
 	ClientID     models.ClientID `json:"clientId"`
 	ClientSecret string          `json:"clientSecret"`
 }
 
+// seededOrganisation is an organisation with its client and its Sites.
 type seededOrganisation struct {
 	OrganisationID models.OrganisationID `json:"organisationId"`
 	seededClient
 	Sites []seededSite `json:"sites"`
 }
 
+// seededSite is a Site of an organisation.
 type seededSite struct {
 	SiteID models.SiteID `json:"siteId"`
 }
@@ -46,15 +49,18 @@ type sandboxInfo struct {
 	RedisURL      string               `json:"redisUrl"`
 	MasterKeyFile string               `json:"masterKeyFile"`
 
-	rail [][2]string // names and values of the variables that name the rail, if any are set
+	rail [][2]string // the variables that name the rail, with their values; "": not set
 }
 
+// opsLogin is the address of the queue dashboard, and a login for the operators' pages.
 type opsLogin struct {
 	DashboardURL string `json:"dashboardUrl"`
 	Username     string `json:"username"`
 	Password     string `json:"password"`
 }
 
+// sandboxInfo returns the description of a running svc dev. The path of the master key's file is
+// absolute.
 func (c credentials) sandboxInfo(cfg Config, dashboardURL string) sandboxInfo {
 	keyFile, err := filepath.Abs(cfg.MasterKeyFile)
 	if err != nil || cfg.MasterKeyFile == "" {
@@ -79,16 +85,17 @@ func (c credentials) grant() console.Grant {
 	return g
 }
 
-// shell returns shell commands that export the first organisation and Site as variables. The values
-// need no quoting.
+// shell returns shell commands that export the base URL, the first organisation's client and its
+// first Site as variables. The values need no quoting.
 func (i sandboxInfo) shell() string {
 	first := i.Organisations[0]
 	return fmt.Sprintf("export BASE_URL=%s\nexport CLIENT_ID=%s\nexport CLIENT_SECRET=%s\nexport SITE=%s\n",
 		i.BaseURL, first.ClientID, first.ClientSecret, first.Sites[0].SiteID)
 }
 
-// environment returns the variables with which a further process joins, one per line. It omits the
-// rail's key, and a master key that was passed by value, so that they are not written to disk.
+// environment returns the environment variables of a further process of this sandbox, such as svc
+// worker, one per line. It omits the key of the rail, and a master key in SVC_MASTER_KEY, so that
+// they are not written to disk.
 func (i sandboxInfo) environment() string {
 	text := fmt.Sprintf("SVC_ENV=%s\nSVC_DATABASE_URL=%s\nSVC_REDIS_URL=%s\nSVC_PUBLIC_BASE_URL=%s\n",
 		models.EnvSandbox, i.DatabaseURL, i.RedisURL, i.BaseURL)
@@ -148,6 +155,7 @@ func (d *dev) loadCredentials(ctx context.Context, store *models.Store) (credent
 	return creds, err
 }
 
+// seedOrganisation creates an organisation with two Sites and a client.
 func seedOrganisation(ctx context.Context, store *models.Store, name string) (seededOrganisation, error) {
 	organisation, err := store.CreateOrganisation(ctx, name)
 	if err != nil {
@@ -176,7 +184,7 @@ func writePrivate(path string, content any) error {
 	return replaceFile(path, string(text)+"\n")
 }
 
-// replaceFile writes a private file atomically.
+// replaceFile writes a file that only this account can read. It replaces an older file atomically.
 func replaceFile(path, content string) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
 	if err != nil {
@@ -194,7 +202,7 @@ func replaceFile(path, content string) error {
 	return nil
 }
 
-// writeOnce writes a private file unless it exists.
+// writeOnce writes a file that only this account can read, unless the file exists.
 func writeOnce(path, content string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil

@@ -25,8 +25,8 @@ import (
 	"partnerbilling/queue"
 )
 
-// service is a process of the service. Its parts run together until the context ends or a part
-// fails.
+// service is a process of the service, such as svc api. Commands add parts to it, which run
+// together until the context ends or a part fails.
 type service struct {
 	cfg     Config
 	log     *slog.Logger
@@ -42,11 +42,12 @@ type service struct {
 	dev      bool   // the process is svc dev
 	loopback bool   // webhooks may go to loopback addresses; set by join
 
-	parts   []func(context.Context) error
-	closers []func() error
+	parts   []func(context.Context) error // each returns when the context ends
+	closers []func() error                // called in reverse order after all parts have ended
 }
 
-// newService creates what every serving command needs. It connects to no server.
+// newService returns a service without parts: its log, its metrics, and a client of Redis that has
+// not connected yet.
 func (p *program) newService(cfg Config) (*service, error) {
 	s := &service{cfg: cfg, stdout: p.stdout, log: p.logger(cfg), metrics: prometheus.NewRegistry()}
 	s.metrics.MustRegister(collectors.NewGoCollector(),
@@ -65,6 +66,7 @@ func (p *program) newService(cfg Config) (*service, error) {
 	return s, nil
 }
 
+// logger returns a logger that writes to standard error, in the configured format and level.
 func (p *program) logger(cfg Config) *slog.Logger {
 	options := &slog.HandlerOptions{Level: cfg.LogLevel}
 	var handler slog.Handler = slog.NewJSONHandler(p.stderr, options)
@@ -74,7 +76,8 @@ func (p *program) logger(cfg Config) *slog.Logger {
 	return slog.New(logs.NewHandler(handler, time.Now))
 }
 
-// openKeyring reads the master keys, which only the API and the worker need.
+// openKeyring reads the master keys. Only the API and the worker need them, and call it before
+// openStore.
 func (s *service) openKeyring() (err error) {
 	if s.ring == nil {
 		s.ring, err = s.cfg.keyring()
@@ -82,8 +85,9 @@ func (s *service) openKeyring() (err error) {
 	return err
 }
 
-// openStore opens a connection pool. service.close closes it after all parts have ended. At most
-// queued calls wait for a connection; 0 means no limit.
+// openStore opens a store with a connection pool of its own. name tells the pools of the process
+// apart in Postgres and in the metrics. At most queued calls wait for a connection; 0 means no
+// limit. service.close closes the store.
 func (s *service) openStore(name string, queued int) (*models.Store, error) {
 	store, err := models.Open(postgres.Config{
 		DSN: s.cfg.DatabaseURL, MaxConns: s.cfg.DatabaseConns, MaxQueued: queued, ApplicationName: "svc " + name,
@@ -100,8 +104,9 @@ func (s *service) openStore(name string, queued int) (*models.Store, error) {
 	return store, nil
 }
 
-// checkDatabase checks the settings of sessions, the schema and the durability of commits at start.
-// Production refuses a database that may lose commits; the sandbox logs a warning.
+// checkDatabase checks the database at the start: the session settings behind a pooler, the schema,
+// and whether commits survive a crash. Production refuses a database that may lose commits; the
+// sandbox logs a warning.
 func (s *service) checkDatabase(ctx context.Context, store *models.Store) error {
 	if s.cfg.pooled() {
 		if err := store.CheckSettings(ctx); err != nil {
@@ -123,7 +128,7 @@ func (s *service) checkDatabase(ctx context.Context, store *models.Store) error 
 	return nil
 }
 
-// checkReady checks for readiness that the database accepts writes and has the schema.
+// checkReady is the readiness check of the database: it accepts writes, and has all migrations.
 func checkReady(ctx context.Context, store *models.Store) error {
 	if err := store.Ping(ctx); err != nil {
 		return err
@@ -143,7 +148,8 @@ func checkSchema(ctx context.Context, store *models.Store) error {
 	return nil
 }
 
-// addHTTP adds a server of net/http. The API has a server of its own.
+// addHTTP adds an HTTP server for a handler. When the context ends, the server accepts no more
+// requests. The API has a server of its own.
 func (s *service) addHTTP(ln net.Listener, handler http.Handler) {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
@@ -191,8 +197,8 @@ func (s *service) close() error {
 	return errors.Join(errs...)
 }
 
-// listen opens a listener at the address that a variable holds. If another process uses the
-// address, the error says so.
+// listen opens a TCP listener at an address. Errors name the environment variable that holds the
+// address, and say if another process uses the address.
 func listen(ctx context.Context, variable, address string) (net.Listener, error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err == nil {

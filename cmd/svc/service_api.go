@@ -19,11 +19,12 @@ import (
 	"partnerbilling/queue"
 )
 
-// drainTime is the time in which a stopping API closes no connection itself. Most clients send a
-// request in that time, and its answer makes them close.
+// drainTime is how long a stopping API closes no connection itself. Most clients send a request in
+// that time. Its answer tells them to close the connection.
 const drainTime = 2 * time.Second
 
-// addAPI adds the API on a listener. extra, if not nil, changes the API's configuration.
+// addAPI adds the API on a listener, with the dispatcher of the tasks that requests create. extra,
+// if not nil, changes the configuration of the API.
 func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.Config)) error {
 	if err := s.openKeyring(); err != nil {
 		return err
@@ -80,7 +81,7 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 			{Name: "redis", Check: queue.PingRedis(s.redis)},
 		}),
 	}
-	if !s.dev { // a user who ends svc dev does not wait for clients
+	if !s.dev { // svc dev ends at once: its user does not want to wait for clients
 		cfg.DrainTime = drainTime
 	}
 	if cfg.SeparateOpsListener {
@@ -108,8 +109,8 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 	return nil
 }
 
-// serve runs the server and its dispatcher. The dispatcher ends last, so that it can dispatch the
-// tasks of requests that complete during the shutdown.
+// serve runs the API's server and its dispatcher until ctx ends. The dispatcher ends last, so that
+// it can dispatch the tasks of requests that complete during the shutdown.
 func serve(ctx context.Context, server *api.Server, ln net.Listener, dispatcher *queue.Dispatcher) error {
 	dispatching, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -120,13 +121,13 @@ func serve(ctx context.Context, server *api.Server, ln net.Listener, dispatcher 
 	return errors.Join(err, group.Wait())
 }
 
-// webhookTargets returns the permitted targets of webhooks.
+// webhookTargets returns the addresses to which webhooks may go.
 func (s *service) webhookTargets() models.WebhookTargets {
 	return models.WebhookTargets{Sandbox: s.cfg.Env == models.EnvSandbox, Loopback: s.loopback}
 }
 
-// authenticate configures access tokens: those of the outside issuer if one is configured,
-// otherwise the service's own.
+// authenticate configures the API's access tokens. If an outside issuer is configured, the API
+// accepts only its tokens. Otherwise the service issues and accepts its own.
 func (s *service) authenticate(cfg *api.Config, store *models.Store, keys *models.Keys, ordinary ratelimit.Rate) {
 	if s.cfg.IssuerURL != "" {
 		cfg.Authenticator = auth.NewOutsideAuthenticator(store, auth.OutsideIssuer{
@@ -142,10 +143,10 @@ func (s *service) authenticate(cfg *api.Config, store *models.Store, keys *model
 	cfg.Authenticator = auth.NewAuthenticator(store, keys, own)
 }
 
-// tokenDivisor is a client's rate of ordinary requests divided by its rate of token requests.
+// tokenDivisor is a client's rate of requests divided by its rate of access tokens.
 const tokenDivisor = 10
 
-// bound converts a rate to a bound. An unlimited rate gives an unlimited bound.
+// bound converts a rate to the form of package auth. An unlimited rate gives an unlimited bound.
 func bound(r ratelimit.Rate) auth.Bound {
 	if r.PerSecond <= 0 {
 		return auth.Bound{}
@@ -153,6 +154,7 @@ func bound(r ratelimit.Rate) auth.Bound {
 	return auth.Bound{Every: time.Duration(float64(time.Second) / r.PerSecond), Burst: r.Burst}
 }
 
+// limiter returns the rate limiter of the API. All processes share the limits through Redis.
 func (s *service) limiter(ordinary, batches ratelimit.Rate) api.Limiter {
 	limiter := ratelimit.New(s.address.ConnectBriefly(ratelimit.Timeout), map[ratelimit.Class]ratelimit.Rate{
 		ratelimit.Default: ordinary, ratelimit.Tokens: ordinary.Divide(tokenDivisor), ratelimit.Batches: batches,

@@ -16,8 +16,8 @@ import (
 	"partnerbilling/queue"
 )
 
-// addWorker adds a worker: the dispatcher's loop, and the server that runs the jobs of the queues.
-// Without queues it serves all of them.
+// addWorker adds a worker: the dispatcher, which sends due tasks to Redis, and the server that runs
+// the tasks of some queues. If queues is empty, it serves all queues.
 func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 	if err := s.openKeyring(); err != nil {
 		return err
@@ -72,8 +72,9 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 	return nil
 }
 
-// awaitRedis waits until Redis is available and safe to use, so that a worker that starts during an
-// outage survives. It logs an error at least every minute. It returns false if ctx ends first.
+// awaitRedis waits until Redis answers and does not evict keys. A worker that starts during an
+// outage thus waits for its end. awaitRedis logs an error at least every minute. It returns false
+// if ctx ends first.
 func (s *service) awaitRedis(ctx context.Context) bool {
 	pause := time.Second
 	for ctx.Err() == nil {
@@ -81,7 +82,8 @@ func (s *service) awaitRedis(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
-		// Not marked with logs.Outage: other records about the outage would suppress this one.
+		// The record has no attribute logs.Outage, so that no other record about the outage
+		// suppresses it.
 		s.log.ErrorContext(ctx, "the worker waits for Redis", "error", err)
 		select {
 		case <-ctx.Done():
@@ -92,8 +94,9 @@ func (s *service) awaitRedis(ctx context.Context) bool {
 	return false
 }
 
-// openRail creates the rail adapter and returns how many debits may be in flight on it. The sandbox
-// rail has capacity for all tasks of the worker: slow accounts in batches do not delay payments.
+// openRail creates the rail adapter, and returns the number of debits that may be in flight on it.
+// The sandbox rail has capacity for all tasks of the worker, so that slow accounts in batches do
+// not delay payments.
 func (s *service) openRail(store *models.Store) (payments rail.Rail, concurrency int, err error) {
 	if s.cfg.rail() == "sandbox" {
 		return rail.NewSandbox(store), s.cfg.Concurrency*models.ChunkRows + s.cfg.CheckoutConcurrency, nil
@@ -106,8 +109,8 @@ func (s *service) openRail(store *models.Store) (payments rail.Rail, concurrency
 	return gateway, s.cfg.RailConcurrency, nil
 }
 
-// openGateway creates the adapter of a payment gateway. All processes share SVC_RAIL_RATE through
-// client, which may be nil if no rate is set.
+// openGateway creates the rail adapter of a payment gateway. All processes share SVC_RAIL_RATE
+// through client, a client of Redis. client may be nil if no rate is set.
 func (c *Config) openGateway(client redis.UniversalClient) (*rail.HTTP, error) {
 	key, err := c.railKey()
 	if err != nil {
@@ -131,6 +134,7 @@ func (c *Config) openGateway(client redis.UniversalClient) (*rail.HTTP, error) {
 	return gateway, nil
 }
 
+// railKey parses SVC_RAIL_KEY, the key that signs requests to the gateway.
 func (c *Config) railKey() (rail.SigningKey, error) {
 	id, secret, ok := strings.Cut(c.RailKey, ":")
 	if !ok || id == "" || secret == "" {

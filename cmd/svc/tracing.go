@@ -20,8 +20,8 @@ import (
 // flushTimeout bounds the export of the last spans at shutdown.
 const flushTimeout = 5 * time.Second
 
-// tracerProvider returns the provider that sends spans to the configured collector. It returns nil
-// if none is configured. All parts of the process share it.
+// tracerProvider returns the provider that sends spans to the collector of SVC_OTLP_URL. It returns
+// nil if no collector is configured. All parts of the process share the provider.
 func (s *service) tracerProvider(ctx context.Context) (trace.TracerProvider, error) {
 	if s.cfg.OTLPURL == "" || s.spans != nil {
 		return s.spans, nil
@@ -55,9 +55,10 @@ func (s *service) tracer(ctx context.Context) (*tracing.Tracer, error) {
 	return tracing.New(provider), err
 }
 
-// sampler samples by the id of the request's own trace, so that all processes with one ratio sample
-// the same traces. A span in a caller's trace needs the caller's consent as well: a caller can
-// suppress it, but cannot have more recorded than the ratio allows.
+// sampler decides which spans are sent. It samples by the id of the request's own trace, so that
+// all processes with the same ratio sample the same traces. If the request is part of a caller's
+// trace that is not sampled, it drops the span. A caller can thus suppress spans, but cannot cause
+// more than the ratio allows.
 type sampler struct{ byTraceID sdktrace.Sampler }
 
 // ShouldSample implements sdktrace.Sampler.
