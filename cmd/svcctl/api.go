@@ -10,6 +10,7 @@ import (
 	"partnerbilling/api/client"
 )
 
+// apiCommand returns `svcctl api`, which calls any operation of the API by its method and path.
 func (c *ctl) apiCommand() *cobra.Command {
 	body := parameterValue{parameter: parameter{name: "data", kind: kindJSON, usage: "the body as JSON, or @FILE"}}
 	var headers []string
@@ -28,6 +29,8 @@ func (c *ctl) apiCommand() *cobra.Command {
 	return cmd
 }
 
+// callAPI calls an operation and prints the body of the answer. body is sent as JSON, unless it is
+// nil. Each header has the form "Name: value". Only a GET is repeated if its answer is lost.
 func (c *ctl) callAPI(ctx context.Context, method, path string, body any, headers []string) error {
 	if !strings.HasPrefix(path, "/") {
 		return fail(exitUsage, "PATH must begin with a slash")
@@ -59,8 +62,8 @@ func (c *ctl) callAPI(ctx context.Context, method, path string, body any, header
 	return c.printBody(response)
 }
 
-// printBody prints a JSON body with indentation, and any other as it is. A terminal gets no control
-// characters.
+// printBody prints a JSON body with indentation, and any other body as it is. On a terminal it
+// replaces control characters.
 func (c *ctl) printBody(response client.Response) error {
 	if strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") {
 		return printIndented(c.out, response.Body)

@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// certification is a run of webhooks certify.
+// certification is a run of svcctl webhooks certify.
 type certification struct {
 	*ctl
-	target string
-	secret string
+	target string // URL of the receiver
+	secret string // the secret that the receiver knows
 	next   string // the next secret; "": the receiver does not know it
 	strict bool   // advisory rules are mandatory
 	http   *http.Client
@@ -21,19 +21,22 @@ type certification struct {
 
 // verdict is the result of a rule.
 type verdict struct {
-	Rule    string   `json:"rule"`
-	Result  string   `json:"result"` // passed, failed or advised
-	Answers []string `json:"answers"`
-	Wanted  string   `json:"wanted"`           // 2xx, or "4xx except 410" if the receiver must refuse some
+	Rule    string   `json:"rule"`             // the name of the rule
+	Result  string   `json:"result"`           // passed, failed or advised
+	Answers []string `json:"answers"`          // one for each webhook, such as "200 in 5 ms"
+	Wanted  string   `json:"wanted"`           // "2xx", or "4xx except 410" for webhooks to refuse
 	Advice  string   `json:"advice,omitempty"` // unless passed
 }
 
+// webhooksCommand returns `svcctl webhooks`, the commands for receivers of webhooks.
 func (c *ctl) webhooksCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "webhooks", Short: "Certify a receiver of webhooks"}
 	cmd.AddCommand(c.certifyCommand())
 	return cmd
 }
 
+// certifyCommand returns `svcctl webhooks certify`, which tests a partner's receiver of webhooks
+// against all rules.
 func (c *ctl) certifyCommand() *cobra.Command {
 	run := &certification{ctl: c}
 	var list strings.Builder
@@ -128,11 +131,11 @@ func (run *certification) run(ctx context.Context) error {
 const (
 	resultPassed  = "passed"
 	resultFailed  = "failed"
-	resultAdvised = "advised"
+	resultAdvised = "advised" // the receiver breaks an advisory rule, without --strict
 )
 
-// apply sends the webhooks of a rule one after another, and judges the answers. It fails if the
-// receiver cannot be reached.
+// apply sends the webhooks of a rule one after another, and returns the verdict on the answers. It
+// fails if no connection to the receiver can be opened.
 func (run *certification) apply(ctx context.Context, r rule) (verdict, error) {
 	v := verdict{Rule: r.name, Result: resultPassed, Wanted: "2xx"}
 	webhooks := r.webhooks(run)
@@ -158,15 +161,16 @@ func (run *certification) apply(ctx context.Context, r rule) (verdict, error) {
 	return v, nil
 }
 
-// webhook is a request to send.
+// webhook is a request to the receiver.
 type webhook struct {
 	header     http.Header
 	body       []byte
 	mustRefuse bool // the receiver must refuse the request
 }
 
-// keeps reports whether a status is what the service expects: 2xx, or 4xx for a refusal. It rejects
-// 410, which ends the delivery of an event: a receiver with a wrong secret would lose events.
+// keeps reports whether the status of an answer keeps the rule: 2xx, or 4xx if the receiver must
+// refuse. It rejects 410, because 410 ends the delivery of an event: a receiver with a wrong secret
+// would lose events.
 func (w webhook) keeps(status int) bool {
 	if w.mustRefuse {
 		return 400 <= status && status < 500 && status != http.StatusGone

@@ -23,10 +23,11 @@ type rule struct {
 	text     string // what the webhooks are, and what the receiver must do
 	advice   string // for a receiver that breaks the rule
 	advisory bool   // breaking the rule fails only a strict certification
+	// webhooks returns the webhooks to send, in order.
 	webhooks func(*certification) []webhook
 }
 
-// rules are the rules of webhooks certify, in the order in which they are tested.
+// rules are the rules that svcctl webhooks certify tests, in this order.
 var rules = []rule{
 	{
 		name: "good event", text: "a final status, signed: 2xx within 10 seconds",
@@ -146,8 +147,9 @@ var rules = []rule{
 	},
 }
 
-// rotation returns an event as the service sends it while two secrets sign. If the receiver knows
-// both, a second event follows, in which x-svc-signature has moved to the next secret.
+// rotation returns an event as the service sends it during a rotation of the webhook secret: both
+// secrets sign webhook-signature, and the old one signs x-svc-signature. If the receiver knows both
+// secrets, a second event follows. In it, the next secret signs x-svc-signature.
 func rotation(c *certification) []webhook {
 	next := c.next
 	if next == "" {
@@ -167,7 +169,7 @@ func rotation(c *certification) []webhook {
 	return webhooks
 }
 
-// newSecret returns a secret that no receiver knows.
+// newSecret returns a random webhook secret, which no receiver knows.
 func newSecret() string {
 	key := make([]byte, sha256.Size)
 	rand.Read(key) // never fails
@@ -176,15 +178,15 @@ func newSecret() string {
 
 // sample is an event before it is signed.
 type sample struct {
-	key, kind string
+	key, kind string // idempotencyKey and type
 	body      []byte
 }
 
-// status returns a new event about a status that became final at this moment.
+// status returns a new event about a payment that has just settled.
 func (c *certification) status() sample { return c.statusAt(time.Now()) }
 
-// statusAt returns a new event about a status that became final at a time. The fields are in the
-// service's order.
+// statusAt returns a new event about a payment that settled at a time. The payment does not exist.
+// The fields of the body are in the same order as in the service's own events.
 func (c *certification) statusAt(at time.Time) sample {
 	key := "evt_" + uuid.NewString()
 	body := fmt.Sprintf(`{"data":{"idempotencyKey":%q,"siteId":{"id":"site_%s"},"paymentIntentId":"pi_%s",`+
@@ -194,7 +196,7 @@ func (c *certification) statusAt(at time.Time) sample {
 	return sample{key, client.EventTransactionStatus, []byte(body)}
 }
 
-// further returns an event of another type.
+// further returns a new event of another type. It adds the common fields to data.
 func (*certification) further(kind string, data map[string]any) sample {
 	key := "evt_" + uuid.NewString()
 	data["idempotencyKey"], data["siteId"] = key, map[string]string{"id": "site_" + uuid.NewString()}
@@ -207,17 +209,18 @@ func (*certification) further(kind string, data map[string]any) sample {
 	return sample{key, kind, body}
 }
 
-// signed returns an event as the service sends it.
+// signed returns an event with the signatures and headers of the service. The receiver must accept
+// it.
 func (c *certification) signed(e sample) webhook {
 	return webhook{header: e.header(client.SignWebhook(e.key, time.Now(), e.body, c.secret)), body: e.body}
 }
 
-// refused returns an event with other signatures, which the receiver must refuse.
+// refused returns an event with the given signature headers. The receiver must refuse it.
 func (*certification) refused(e sample, signatures http.Header) webhook {
 	return webhook{header: e.header(signatures), body: e.body, mustRefuse: true}
 }
 
-// header adds the service's other headers to the signatures.
+// header returns the signature headers with the service's other headers.
 func (e sample) header(signatures http.Header) http.Header {
 	header := signatures.Clone()
 	header.Set("Content-Type", "application/json;charset=UTF-8")

@@ -14,14 +14,15 @@ import (
 	"partnerbilling/api/client"
 )
 
-// completionTimeout bounds the request for the values of a completion.
+// completionTimeout bounds the request for the values that a shell offers when the user presses
+// Tab.
 const completionTimeout = 1500 * time.Millisecond
 
 // liveValues are the lists of the API that complete arguments, by the name of the argument.
 var liveValues = map[string]struct {
-	list  string // path
-	field string // of an item
-	hint  string // of an item, shown beside the value
+	list  string // the path of the list
+	field string // the field of an item with the value
+	hint  string // the field of an item that is shown beside the value; see object.get
 }{
 	"customerReference": {"/billing/sites/{siteId}/customers", "customerReference", "state"},
 	"batchReference":    {"/billing/sites/{siteId}/batches", "batchReference", "state"},
@@ -30,15 +31,17 @@ var liveValues = map[string]struct {
 	"endpoint":          {"/webhooks/endpoints", "endpoint", "url"},
 }
 
-// completion is a function that completes an argument or a flag.
+// completion is a function that returns the completions of an argument or a flag, as cobra takes
+// it.
 type completion = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective)
 
-// complete sets the completion of a flag.
+// complete sets the completion of a command's flag.
 func (c *ctl) complete(cmd *cobra.Command, flag string, values completion) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, values) // fails for an unknown flag only
 }
 
-// completeSites completes a siteId with those of the service.
+// completeSites completes a siteId with the Sites of the profile or sandbox in use. It sends no
+// request.
 func (c *ctl) completeSites(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	s, err := c.service()
 	if err != nil {
@@ -70,8 +73,8 @@ func (c *ctl) completeArgument(op operation) completion {
 	}
 }
 
-// live returns the values that begin with a prefix from the first page of an argument's list. For
-// an endpoint it adds the default one and the service's Sites.
+// live returns the values for the argument name that begin with prefix. It takes them from the
+// first page of the argument's list. For an endpoint it adds "default" and the known Sites.
 func (c *ctl) live(ctx context.Context, name, prefix string) []cobra.Completion {
 	source, ok := liveValues[name]
 	s, err := c.service()
@@ -94,7 +97,7 @@ func (c *ctl) live(ctx context.Context, name, prefix string) []cobra.Completion 
 		}
 		path = atSite(path, site)
 	}
-	// A request without a response is not repeated.
+	// Without Repeatable, the client does not repeat a request that gets no response.
 	response, err := s.client().Do(ctx, client.Call{Method: http.MethodGet, Path: path})
 	var page listPage
 	if err != nil || json.Unmarshal(response.Data, &page) != nil {

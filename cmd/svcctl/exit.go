@@ -12,7 +12,7 @@ import (
 	"partnerbilling/api/client"
 )
 
-// The exit codes, by the kind of the error.
+// The exit codes. exitCodes says what each means.
 const (
 	exitFailure        = 1
 	exitUsage          = 2
@@ -25,7 +25,7 @@ const (
 	exitInterrupted    = 130
 )
 
-// exitCodes says what each exit code means.
+// exitCodes are the meanings of the exit codes, for the help.
 var exitCodes = []struct {
 	code int
 	text string
@@ -42,6 +42,7 @@ var exitCodes = []struct {
 	{exitInterrupted, "interrupted"},
 }
 
+// exitCodesTopic returns the help topic "exit-codes".
 func exitCodesTopic() *cobra.Command {
 	var list strings.Builder
 	for _, e := range exitCodes {
@@ -54,7 +55,7 @@ func exitCodesTopic() *cobra.Command {
 	}
 }
 
-// failure is an error with an exit code of its own.
+// failure is an error that determines the exit code.
 type failure struct {
 	code int
 	err  error
@@ -68,7 +69,8 @@ func fail(code int, format string, values ...any) error {
 	return &failure{code, fmt.Errorf(format, values...)}
 }
 
-// exitCode returns the exit code of a command's error.
+// exitCode returns the exit code for the error of a command, or 0 for nil. ctx is the context of
+// the command: its end means an interruption.
 func (c *ctl) exitCode(ctx context.Context, err error) int {
 	var own *failure
 	var refused *client.Error
@@ -89,6 +91,7 @@ func (c *ctl) exitCode(ctx context.Context, err error) int {
 	return exitFailure
 }
 
+// codeOfStatus returns the exit code for the HTTP status of a refusal.
 func codeOfStatus(status int) int {
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
@@ -101,10 +104,11 @@ func codeOfStatus(status int) int {
 	return exitRefused
 }
 
-// errorCodePrefix is the beginning of every error code. Messages leave it out.
+// errorCodePrefix is the beginning of every error code of the API. Messages leave it out.
 const errorCodePrefix = "urn:svc:platform:billing:error:"
 
-// printError prints an error. A refusal is printed with all its faults, one a line.
+// printError prints an error to standard error. It prints a refusal by the API with its status,
+// each of its faults on a line, and its traceId.
 func (c *ctl) printError(err error) {
 	var refused *client.Error
 	if !errors.As(err, &refused) || len(refused.Faults) == 0 {
@@ -114,7 +118,7 @@ func (c *ctl) printError(err error) {
 		}
 		return
 	}
-	// What comes before the refusal names the subject.
+	// The text before the refusal names the subject, such as a batch.
 	subject, _, _ := strings.Cut(err.Error(), refused.Error())
 	fmt.Fprintf(c.errOut, "svcctl: %s%d %s\n", printable(subject), refused.Status, http.StatusText(refused.Status))
 	for _, f := range refused.Faults {

@@ -13,8 +13,8 @@ import (
 	"partnerbilling/api/client"
 )
 
-// followIntent adds flags to show the QR code of a new payment intent and to wait for the payment.
-// It returns the function that does so after the call.
+// followIntent extends svcctl intents create. It adds the flags --qr and --wait, and returns the
+// function that follows the call: it shows the QR code in the terminal, and waits for the payment.
 func followIntent(_ *ctl, cmd *cobra.Command) func(context.Context, *operationRun, json.RawMessage) error {
 	var qr bool
 	var wait time.Duration
@@ -36,6 +36,8 @@ func followIntent(_ *ctl, cmd *cobra.Command) func(context.Context, *operationRu
 	}
 }
 
+// awaitPayment waits until a payment intent is final, and prints its status. It fails with
+// exitIncomplete if the payment has not settled within wait.
 func (run *operationRun) awaitPayment(ctx context.Context, id string, wait time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -53,7 +55,8 @@ func (run *operationRun) awaitPayment(ctx context.Context, id string, wait time.
 	return nil
 }
 
-// checkTest returns a function that fails if the test event was not delivered.
+// checkTest extends svcctl endpoints test. The returned function follows the call, and fails if the
+// test event was not delivered.
 func checkTest(*ctl, *cobra.Command) func(context.Context, *operationRun, json.RawMessage) error {
 	return func(_ context.Context, _ *operationRun, data json.RawMessage) error {
 		var test client.WebhookTest

@@ -22,23 +22,25 @@ import (
 // listening is a run of svcctl listen.
 type listening struct {
 	*ctl
-	secrets []string // the values of --secret; RunE replaces them by the secrets to verify with
-	events  []string // types; empty for all
-	target  string   // forward to this URL; "": print
+	secrets []string // the values of --secret; RunE replaces them by the secrets themselves
+	events  []string // the types to deliver; empty for all
+	target  string   // the URL to forward to; "": print
 	state   string   // the file that holds the position; "": none
 	http    *http.Client
 
-	position position // the service and the client; Position is empty
+	position position // of the service and client in use; Position is empty
 }
 
-// position is the content of the file of --state. A position belongs to the stream of one client at
-// one service.
+// position is the content of the file of --state: how far a stream of events has been handled. A
+// position belongs to the stream of one client at one service.
 type position struct {
 	BaseURL  string `json:"baseUrl"`
 	ClientID string `json:"clientId"`
-	Position string `json:"position"`
+	Position string `json:"position"` // the id of the last event, or a position from the service
 }
 
+// listenCommand returns `svcctl listen`, which prints the organisation's webhooks, or forwards them
+// to a receiver under development.
 func (c *ctl) listenCommand() *cobra.Command {
 	l := &listening{ctl: c}
 	cmd := &cobra.Command{
@@ -79,7 +81,7 @@ With a webhook secret it verifies each event, and prints a line about it instead
 	return cmd
 }
 
-// run forwards or prints events until ctx ends.
+// run forwards or prints events until ctx ends. It keeps the position after each event.
 func (l *listening) run(ctx context.Context) error {
 	l.http = newWebhookSender()
 	stored, err := l.stored()
@@ -126,7 +128,8 @@ func (l *listening) run(ctx context.Context) error {
 	return nil
 }
 
-// reportBroken says that a stream is broken, and that the client connects again.
+// reportBroken prints why a stream has ended, and that the client connects again. nil means that
+// the service ended the stream.
 func (c *ctl) reportBroken(err error) {
 	if err == nil {
 		err = errors.New("the service ended the stream")
@@ -134,8 +137,8 @@ func (c *ctl) reportBroken(err error) {
 	fmt.Fprintf(c.errOut, "%s; connecting again\n", printable(err.Error()))
 }
 
-// stored returns the position that an earlier run kept; the zero position if there is none. It
-// refuses a file with other content, because keep would overwrite it.
+// stored returns the position that an earlier run kept, or the zero position. It refuses a file
+// with other content, because keep would overwrite it.
 func (l *listening) stored() (stored position, err error) {
 	if l.state == "" {
 		return position{}, nil
@@ -168,14 +171,16 @@ func (l *listening) keep(id string) error {
 	return replaceFile(l.state, append(content, '\n'))
 }
 
+// warn prints an error, unless it is nil.
 func (l *listening) warn(err error) {
 	if err != nil {
 		fmt.Fprintln(l.errOut, "svcctl:", err)
 	}
 }
 
-// deliver forwards or prints an event of the selected types. With secrets it verifies the event
-// first, and forwards it even if the verification fails.
+// deliver forwards or prints an event. It does nothing with an event of a type that is not
+// selected. With secrets it first verifies the event and prints the result. It forwards the event
+// even if the verification fails.
 func (l *listening) deliver(ctx context.Context, delivery client.Delivery) error {
 	header := http.Header{}
 	for name, value := range delivery.Headers {
@@ -201,7 +206,7 @@ func (l *listening) deliver(ctx context.Context, delivery client.Delivery) error
 	return l.forward(ctx, header, []byte(delivery.Body))
 }
 
-// maxForwardBackoff bounds the wait between two attempts to reach the target.
+// maxForwardBackoff is the maximum wait between two attempts to reach the target.
 const maxForwardBackoff = 5 * time.Second
 
 // forward sends an event to the target, and prints the answer. It waits while no connection can be
@@ -224,7 +229,7 @@ func (l *listening) forward(ctx context.Context, header http.Header, body []byte
 	}
 }
 
-// checkTarget returns an error that names the flag or argument of a malformed URL.
+// checkTarget refuses a malformed URL. source is the flag or argument that holds it, for the error.
 func checkTarget(text, source string) error {
 	req, err := http.NewRequest(http.MethodPost, text, http.NoBody) //nolint:noctx // it is not sent
 	if err != nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" {
@@ -236,11 +241,11 @@ func checkTarget(text, source string) error {
 // The service's limits for the answer to a webhook.
 const (
 	webhookTimeout = 10 * time.Second
-	maxWebhookBody = 64 << 10
+	maxWebhookBody = 64 << 10 // bytes that are read
 )
 
-// newWebhookSender returns a client that sends webhooks as the service does: it follows no
-// redirects.
+// newWebhookSender returns an HTTP client that sends webhooks as the service does: without a proxy,
+// and without following redirects.
 func newWebhookSender() *http.Client {
 	return &http.Client{
 		Transport:     &http.Transport{Proxy: nil, IdleConnTimeout: 30 * time.Second},
@@ -256,7 +261,7 @@ type sendResult struct {
 	err         error
 }
 
-// String returns the result in a few words.
+// String returns the result in one line, such as "200 in 5 ms", or the error.
 func (r sendResult) String() string {
 	if r.err != nil {
 		return printable(r.err.Error())
@@ -264,7 +269,7 @@ func (r sendResult) String() string {
 	return fmt.Sprintf("%d in %d ms", r.status, r.took.Milliseconds())
 }
 
-// send sends a webhook, and waits for the whole answer.
+// send sends a webhook once, and waits for the whole answer.
 func send(ctx context.Context, sender *http.Client, target string, header http.Header, body []byte) sendResult {
 	ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
 	defer cancel()

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 )
 
+// loginCommand returns `svcctl login`, which stores the credentials for a service as a profile.
 func (c *ctl) loginCommand() *cobra.Command {
 	var p profile
 	var name string
@@ -41,6 +42,8 @@ other users of the machine could read it there. Login signs in before it stores 
 	return cmd
 }
 
+// login asks for the values that p lacks, signs in unless offline is set, and stores the profile
+// under a name. Later commands use this profile.
 func (c *ctl) login(ctx context.Context, name string, p profile, offline bool) error {
 	q := questioner{ctl: c, lines: bufio.NewReader(c.in)}
 	p.BaseURL = q.ask("Base URL", p.BaseURL)
@@ -78,15 +81,16 @@ func (c *ctl) login(ctx context.Context, name string, p profile, offline bool) e
 	return nil
 }
 
-// questioner asks for values. After an error it asks no more.
+// questioner reads answers from standard input. On a terminal it also prints the questions. After
+// an error it reads no more.
 type questioner struct {
 	*ctl
 	lines *bufio.Reader
 	err   error
 }
 
-// ask returns the value of a flag or, without it, the next line. At the end of the input it returns
-// "".
+// ask returns value, the value of a flag. If value is "", it returns the next line, or "" at the
+// end of the input.
 func (q *questioner) ask(question, value string) string {
 	if value != "" || q.err != nil {
 		return value

@@ -40,8 +40,8 @@ type ctl struct {
 	started bool // the arguments and flags were accepted, and the command began
 }
 
-// run runs a command until it returns or ctx ends. It prints an error, unless ctx has ended, and
-// returns the exit code.
+// run runs a command and returns its exit code. The end of ctx interrupts the command. run prints
+// the error of the command, unless it was interrupted.
 func (c *ctl) run(ctx context.Context, args []string) int {
 	err := c.execute(ctx, args)
 	if err != nil && ctx.Err() == nil {
@@ -50,7 +50,7 @@ func (c *ctl) run(ctx context.Context, args []string) int {
 	return c.exitCode(ctx, err)
 }
 
-// execute runs a command until it returns or ctx ends.
+// execute runs a command and returns its error.
 func (c *ctl) execute(ctx context.Context, args []string) error {
 	root := c.root()
 	root.SetArgs(args)
@@ -103,6 +103,7 @@ const (
 	groupService   = "service"
 )
 
+// addGrouped adds commands to a group of the help.
 func (c *ctl) addGrouped(root *cobra.Command, group string, commands ...*cobra.Command) {
 	for _, cmd := range commands {
 		cmd.GroupID = group
@@ -110,8 +111,9 @@ func (c *ctl) addGrouped(root *cobra.Command, group string, commands ...*cobra.C
 	}
 }
 
-// prepare makes each command set started: errors before that are errors of usage. It makes a group
-// of commands refuse an unknown command.
+// prepare changes a command and its subcommands. Each command sets started when it begins: earlier
+// errors are errors of usage. A command that only groups others prints its help, and refuses an
+// unknown subcommand.
 func (c *ctl) prepare(cmd *cobra.Command) {
 	if do := cmd.RunE; do != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -131,7 +133,8 @@ func (c *ctl) prepare(cmd *cobra.Command) {
 	}
 }
 
-// siteCommand returns a command that calls the API for a Site.
+// siteCommand returns a command that signs in, and calls do with a client of the API and the Site
+// to act on.
 func (c *ctl) siteCommand(
 	use, short string, args cobra.PositionalArgs,
 	do func(ctx context.Context, api *client.Client, site string, args []string) error,
@@ -145,7 +148,8 @@ func (c *ctl) siteCommand(
 	}}
 }
 
-// terminalWidth returns the width of the terminal that a writer leads to, 0 if it leads elsewhere.
+// terminalWidth returns the width in columns of the terminal to which w writes. It returns 0 if w
+// writes elsewhere.
 func terminalWidth(w io.Writer) int {
 	file, ok := w.(*os.File)
 	if !ok {

@@ -17,26 +17,28 @@ import (
 	"partnerbilling/api/client"
 )
 
-// operation is a command that calls one operation of the API.
+// operation describes a command that calls one operation of the API: its arguments, flags, request
+// and output.
 type operation struct {
 	noun, verb string // the command; a noun without a verb is a command by itself
 	short      string
 	method     string
 	path       string // with {siteId} for the Site, and {name} for an argument
 	args       []argument
-	query      []parameter
-	body       []parameter
+	query      []parameter // flags that become query parameters
+	body       []parameter // flags that become fields of the body
 	list       listKind
 	columns    []column // of a list
 	keyed      bool     // takes an Idempotency-Key
 	repeatable bool     // repeating it has no further effect
 	file       bool     // answers with a file, not with JSON
 	many       bool     // the last argument may be repeated: one call for each
-	// extend adds flags to the command, and returns what follows a call; nil for none.
+	// extend adds flags to the command. It returns the function to run after each call, with the
+	// data of the answer. nil: nothing runs after a call.
 	extend func(c *ctl, cmd *cobra.Command) func(ctx context.Context, run *operationRun, data json.RawMessage) error
 }
 
-// listKind says whether an operation answers with a list.
+// listKind says whether and how an operation answers with a list.
 type listKind int
 
 const (
@@ -49,8 +51,8 @@ const (
 type argument struct {
 	parameter
 	field    string // the field of the body; "": as the name
-	label    string // in the usage
-	optional string // the value without the argument; "": it is required
+	label    string // the name in the usage
+	optional string // the value if the argument is missing; "": it is required
 }
 
 // operationRun is a run of an operation's command. It may call the operation several times.
@@ -58,16 +60,17 @@ type operationRun struct {
 	*ctl
 	operation
 	api  *client.Client
-	site string
+	site string // "" if the path has no {siteId}
 }
 
-// pageSize is the number of items that a page of a list holds at most.
+// pageSize is the number of items that one request for a list asks for.
 const pageSize = 100
 
-// defaultLimit is the number of items that a list prints if no flag says otherwise.
+// defaultLimit is the number of items that a list prints without the flag --limit.
 const defaultLimit = 100
 
-// addOperations adds the commands of all operations.
+// addOperations adds the commands of all operations to root, grouped by noun. It adds further
+// commands to the nouns batches and logs.
 func (c *ctl) addOperations(root *cobra.Command) {
 	nouns := map[string]*cobra.Command{}
 	for _, op := range operations {
@@ -87,7 +90,8 @@ func (c *ctl) addOperations(root *cobra.Command) {
 	nouns["logs"].AddCommand(c.tailCommand())
 }
 
-// operationCommand returns the command of an operation.
+// operationCommand returns the command of an operation. It makes one call, or one for each value of
+// a repeated argument, and prints the answers.
 func (c *ctl) operationCommand(op operation, name string) *cobra.Command {
 	cmd := &cobra.Command{Use: name + op.usage(), Short: op.short, Args: op.checkArgs}
 	query, body := c.addFlags(cmd, op.query), c.addFlags(cmd, op.body)
@@ -139,7 +143,7 @@ func (c *ctl) addOutput(cmd *cobra.Command) {
 	c.complete(cmd, "output", cobra.FixedCompletions(outputFormats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// usage returns the arguments as a usage shows them.
+// usage returns the arguments as the usage of the command shows them, with a space before each.
 func (op operation) usage() string {
 	var b strings.Builder
 	for i, a := range op.args {
@@ -155,7 +159,7 @@ func (op operation) usage() string {
 	return b.String()
 }
 
-// checkArgs checks the number of arguments.
+// checkArgs refuses too few or too many arguments.
 func (op operation) checkArgs(_ *cobra.Command, args []string) error {
 	required := 0
 	for _, a := range op.args {
@@ -172,10 +176,11 @@ func (op operation) checkArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// input holds the values of the arguments by name.
+// input holds the parsed arguments of one call, by name.
 type input map[string]any
 
-// inputs returns one input for each call that the arguments ask for.
+// inputs parses the arguments of the command. It returns an input for each call: more than one only
+// if the last argument is repeated.
 func (op operation) inputs(args []string) ([]input, error) {
 	for len(args) < len(op.args) {
 		args = append(args, op.args[len(args)].optional)
@@ -199,7 +204,8 @@ func (op operation) inputs(args []string) ([]input, error) {
 	return inputs, nil
 }
 
-// wrap adds the subject to the error of one of many calls.
+// wrap adds the value of the repeated argument to the error of a call. Without such an argument it
+// returns err as it is.
 func (in input) wrap(op operation, err error) error {
 	if !op.many {
 		return err
@@ -207,8 +213,8 @@ func (in input) wrap(op operation, err error) error {
 	return fmt.Errorf("%v: %w", in[op.args[len(op.args)-1].name], err)
 }
 
-// open signs in and returns the run of an operation. It looks for a Site only if the operation's
-// path contains one.
+// open signs in, and returns a run of the operation. It needs a Site only if the operation's path
+// contains {siteId}.
 func (c *ctl) open(ctx context.Context, op operation) (*operationRun, error) {
 	run := &operationRun{ctl: c, operation: op}
 	var err error
@@ -220,8 +226,8 @@ func (c *ctl) open(ctx context.Context, op operation) (*operationRun, error) {
 	return run, err
 }
 
-// request returns the request for one input. query and body are the values of the flags. An
-// operation that takes an Idempotency-Key gets a random one if key is "".
+// request returns the call for one input. query and body are the values of the flags. If the
+// operation takes an Idempotency-Key and key is "", the call gets a random key.
 func (run *operationRun) request(in input, query, body []*parameterValue, key string) client.Call {
 	var segments []string
 	inPath := map[string]bool{}
@@ -299,7 +305,7 @@ type listPage struct {
 	NextHref   string            `json:"nextHref"`
 }
 
-// printList prints up to limit items of a list, all for 0. It fetches pages as needed.
+// printList prints up to limit items of a list; a limit of 0 means all. It fetches pages as needed.
 func (run *operationRun) printList(ctx context.Context, printer *printer, request client.Call, limit int) error {
 	if run.list == listPaged {
 		request.Path = withPageSize(request.Path, limit)
@@ -333,8 +339,8 @@ func (run *operationRun) printList(ctx context.Context, printer *printer, reques
 	}
 }
 
-// endTruncated ends a list that has more items than were asked for. It prints a hint about the flag
-// --limit.
+// endTruncated ends the output of a list that has more items than --limit. It prints a hint about
+// the flag to standard error.
 func (run *operationRun) endTruncated(printer *printer, page listPage) error {
 	if err := printer.end(); err != nil {
 		return err
@@ -347,7 +353,8 @@ func (run *operationRun) endTruncated(printer *printer, page listPage) error {
 	return nil
 }
 
-// withPageSize adds the size of the pages to the path of a list.
+// withPageSize adds the size of the pages to the path of a list. limit is the number of items to
+// print; 0: all.
 func withPageSize(path string, limit int) string {
 	size := pageSize
 	if 0 < limit && limit < pageSize {
@@ -360,7 +367,7 @@ func withPageSize(path string, limit int) string {
 	return path + separator + "limit=" + strconv.Itoa(size)
 }
 
-// named returns the operation of a command. It panics if there is none.
+// named returns the operation with a noun and a verb. It panics if there is none.
 func named(noun, verb string) operation {
 	i := slices.IndexFunc(operations, func(op operation) bool { return op.noun == noun && op.verb == verb })
 	return operations[i]

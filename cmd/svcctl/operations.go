@@ -6,7 +6,7 @@ import (
 	"partnerbilling/api/client"
 )
 
-// nounTexts says what each group of commands is about.
+// nounTexts are the help texts of the groups of commands, by the noun of their operations.
 var nounTexts = map[string]string{
 	"customers":   "Customers and their links",
 	"invitations": "Invite customers",
@@ -21,7 +21,7 @@ var nounTexts = map[string]string{
 	"logs":        "The organisation's requests to a sandbox, as its server keeps them",
 }
 
-// The values of enums.
+// The values of the API's enums that flags and arguments accept.
 var (
 	linkStates = []string{client.LinkInvited, client.LinkLinked, client.LinkExpired, client.LinkRevoked}
 	statuses   = []string{
@@ -49,6 +49,7 @@ var (
 	}
 )
 
+// behaviourParameter says how a customer of the sandbox responds to debits.
 var behaviourParameter = parameter{
 	name: "behaviour", usage: "how the account behaves, by default pays", oneOf: behaviours,
 }
@@ -74,14 +75,14 @@ var logFilter = []parameter{
 		examples: []string{"/billing/", "/checkout/", "/sandbox/", "/traces/", "/webhooks/"}},
 }
 
-// logColumns are the columns of the request log.
+// logColumns are the columns of the request log. A column without a title is in CSV only.
 var logColumns = []column{
 	{"at", "AT"}, {"status", "STATUS"}, {"method", "METHOD"}, {"path", "PATH"}, {"durationMs", "MS"},
 	{"traceId", "TRACE"}, {"errorCode", "ERROR"}, {"route", ""}, {"clientId", ""}, {"console", ""},
 }
 
-// operations are the commands of the API's operations. A test compares them with the OpenAPI
-// document.
+// operations are the commands that call one operation of the API each. A test compares them with
+// the OpenAPI document.
 var operations = []operation{
 	{
 		noun: "customers", verb: "list", short: "List the Site's customers, newest first",
@@ -307,8 +308,8 @@ var operations = []operation{
 	},
 }
 
-// nestedColumns are the columns of lists within an object, by the name of the list. Other lists
-// show the fields of their first item.
+// nestedColumns are the columns of lists within a printed object, by the name of the list. The
+// columns of other lists are the fields of their first item.
 var nestedColumns = map[string][]column{
 	"rows": {
 		{"rowReference", "ROW"}, {"customerReference", "CUSTOMER"}, {"amount", "AMOUNT"}, {"state", "STATE"},

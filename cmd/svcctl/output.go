@@ -13,17 +13,19 @@ import (
 	"partnerbilling/api/csvtable"
 )
 
-// outputFormat is the form in which a command prints the API's data. It is a flag value.
+// outputFormat is the form in which a command prints the API's data. It is the value of the flag
+// --output.
 type outputFormat string
 
 // The forms.
 const (
-	outputTable outputFormat = "table"
-	outputJSON  outputFormat = "json"
-	outputJSONL outputFormat = "jsonl"
-	outputCSV   outputFormat = "csv"
+	outputTable outputFormat = "table" // aligned columns for people
+	outputJSON  outputFormat = "json"  // indented; a list is an array
+	outputJSONL outputFormat = "jsonl" // each object on a line
+	outputCSV   outputFormat = "csv"   // a header, then a line for each object
 )
 
+// outputFormats are the values that --output accepts.
 var outputFormats = []string{string(outputTable), string(outputJSON), string(outputJSONL), string(outputCSV)}
 
 // String implements pflag.Value.
@@ -43,25 +45,27 @@ func (f *outputFormat) Set(text string) error {
 
 // column is a column of a list.
 type column struct {
-	field string // the argument of object.get; CSV leaves out a column of several paths
-	title string // of the table, which leaves out the column if it is ""
+	field string // the argument of object.get; CSV omits a column with several paths
+	title string // the heading in a table; "": the table omits the column
 }
 
-// printer prints items of a list, or one object.
+// printer prints the items of a list, or objects, in an output format. A list needs calls of item
+// or value, and then end. An object needs one call of object.
 type printer struct {
 	out     io.Writer
 	format  outputFormat
 	columns []column
-	width   int // of the terminal; 0 for none
-	rows    [][]string
-	items   int
+	width   int        // of the terminal, in columns; 0 for none
+	rows    [][]string // of a table, until end prints it
+	items   int        // that item and object have received
 }
 
+// newPrinter returns a printer for standard output, in the format of --output.
 func (c *ctl) newPrinter(columns []column) *printer {
 	return &printer{out: c.out, format: c.output, columns: columns, width: terminalWidth(c.out)}
 }
 
-// item prints an item of a list, or keeps it for the table.
+// item prints an item of a list. For a table it only keeps the item.
 func (p *printer) item(raw json.RawMessage) error {
 	p.items++
 	switch p.format {
@@ -97,7 +101,7 @@ func (p *printer) item(raw json.RawMessage) error {
 	return nil
 }
 
-// record prints an item as a line of CSV, the first one after the header.
+// record prints an object as a line of CSV. Before the first one it prints the header.
 func (p *printer) record(o object) error {
 	var line []byte
 	if p.items == 1 {
@@ -116,7 +120,7 @@ func (p *printer) record(o object) error {
 	return err
 }
 
-// csvFields returns the fields that CSV prints.
+// csvFields returns the fields of the columns of CSV.
 func (p *printer) csvFields() []string {
 	var fields []string
 	for _, col := range p.columns {
@@ -127,9 +131,11 @@ func (p *printer) csvFields() []string {
 	return fields
 }
 
+// csvHeader returns the header line of CSV: the names of the fields.
 func (p *printer) csvHeader() []byte { return csvtable.AppendRecord(nil, p.csvFields()...) }
 
-// end prints the end of a list: the whole table, a bracket, or the header of an empty CSV.
+// end prints the rest of a list: the whole table, the closing bracket of JSON, or the header of CSV
+// without items.
 func (p *printer) end() error {
 	var err error
 	switch p.format {
@@ -156,7 +162,8 @@ func (p *printer) end() error {
 	return err
 }
 
-// object prints one object. In the table format, each list of objects in it is a table of its own.
+// object prints one object. In the table format it prints a line for each field, and then a table
+// for each list of objects in the object.
 func (p *printer) object(raw json.RawMessage) error {
 	switch p.format {
 	case outputJSONL:
@@ -186,8 +193,8 @@ func (p *printer) object(raw json.RawMessage) error {
 	return nil
 }
 
-// flatten returns the scalar members of an object as lines of name and value, and its lists of
-// objects. Members of nested objects have dotted names.
+// flatten returns the members of an object: its lists of objects as lists, and all others as lines
+// of a name and a value. Members of nested objects have dotted names that begin with prefix.
 func flatten(prefix string, o object) (scalars [][]string, lists []member) {
 	for _, m := range o {
 		name := prefix + m.name
@@ -210,7 +217,7 @@ func flatten(prefix string, o object) (scalars [][]string, lists []member) {
 	return scalars, lists
 }
 
-// nested prints a list within an object.
+// nested prints a list of objects within an object as a table under its name.
 func (p *printer) nested(list member) {
 	columns := nestedColumns[list.name]
 	table := printer{out: p.out, format: outputTable, columns: columns, width: p.width}
@@ -232,6 +239,7 @@ func (p *printer) nested(list member) {
 	_ = table.end() // a table has no error
 }
 
+// printCompact prints JSON on one line.
 func printCompact(out io.Writer, raw json.RawMessage) error {
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, raw); err != nil {
@@ -241,6 +249,7 @@ func printCompact(out io.Writer, raw json.RawMessage) error {
 	return err
 }
 
+// printIndented prints JSON with indentation.
 func printIndented(out io.Writer, raw json.RawMessage) error {
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, raw, "", "  "); err != nil {
@@ -250,10 +259,11 @@ func printIndented(out io.Writer, raw json.RawMessage) error {
 	return err
 }
 
-// columnGap is the space between two columns.
+// columnGap is the number of spaces between two columns.
 const columnGap = 2
 
-// writeAligned writes rows with aligned columns. A width above 0 cuts longer lines.
+// writeAligned writes rows with aligned columns. If width is above 0, it cuts lines to this number
+// of columns.
 func writeAligned(out io.Writer, rows [][]string, width int) {
 	var widths []int
 	for _, row := range rows {
@@ -278,7 +288,7 @@ func writeAligned(out io.Writer, rows [][]string, width int) {
 	}
 }
 
-// value prints an item that the client has decoded.
+// value prints an item of a list as item does. The item is a value that encodes to a JSON object.
 func (p *printer) value(item any) error {
 	encoded, err := json.Marshal(item)
 	if err != nil {
@@ -287,7 +297,7 @@ func (p *printer) value(item any) error {
 	return p.item(encoded)
 }
 
-// printable replaces control characters, which could drive the terminal.
+// printable replaces control characters other than tabs, because they could control the terminal.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\t' || 0x7f <= r && r < 0xa0 {
@@ -297,7 +307,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// printableLines is printable that keeps line breaks.
+// printableLines does the same as printable, but keeps line breaks.
 func printableLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i := range lines {

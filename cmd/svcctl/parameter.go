@@ -13,27 +13,28 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// kind is the kind of an argument's or a flag's value.
+// kind is the kind of the value of an argument or a flag. It determines how the text is parsed.
 type kind int
 
 const (
 	kindText  kind = iota
 	kindWhole      // a whole number
-	kindTime       // Unix milliseconds; also RFC 3339, a date, or a duration from now
-	kindSpan       // a duration, sent in milliseconds
+	kindTime       // a time as timeUsage says, sent in Unix milliseconds
+	kindSpan       // a duration such as 15m, sent in milliseconds
 	kindList       // texts separated by commas
-	kindJSON       // JSON, or the name of a file that holds it after an @
+	kindJSON       // JSON, or @ and the name of a file that holds JSON
 )
 
-// parameter is a query parameter or a field of a body.
+// parameter describes a query parameter or a field of a body, and the flag or argument that sets
+// it.
 type parameter struct {
-	name  string // as the API has it
+	name  string // in the API
 	kind  kind
-	usage string
+	usage string   // the help of the flag
 	oneOf []string // the values of an enum
 
 	examples []string // values that completion offers; others are valid too
-	preset   any      // sent without the flag; nil for nothing
+	preset   any      // the value that is sent without the flag; nil for none
 }
 
 // flag returns the name of the parameter's flag: invitedFrom becomes invited-from.
@@ -48,10 +49,10 @@ func (p parameter) flag() string {
 	return b.String()
 }
 
-// timeUsage says how a time is written.
+// timeUsage says in the help how a time is written.
 const timeUsage = "as RFC 3339, a date, -2h or +2h from now, or Unix ms"
 
-// usageText returns the help of the parameter's flag.
+// usageText returns the help of the parameter's flag, with its values or its form.
 func (p parameter) usageText() string {
 	switch {
 	case len(p.oneOf) > 0:
@@ -65,8 +66,8 @@ func (p parameter) usageText() string {
 // parameterValue is the value of a parameter's flag. It implements pflag.Value.
 type parameterValue struct {
 	parameter
-	text  string
-	value any // as it is sent in JSON
+	text  string // "" without the flag
+	value any    // as parse returns it; nil without the flag
 }
 
 // String implements pflag.Value.
@@ -84,7 +85,7 @@ func (v *parameterValue) Set(text string) (err error) {
 	return err
 }
 
-// query returns the value as a query parameter; "" without the flag.
+// query returns the value as the text of a query parameter, or "" without the flag.
 func (v *parameterValue) query() string {
 	if v.value == nil {
 		return ""
@@ -92,7 +93,9 @@ func (v *parameterValue) query() string {
 	return fmt.Sprint(v.value)
 }
 
-// parse returns a value as it is sent in JSON.
+// parse parses the text of a flag or argument. It returns the value that JSON encodes for the API:
+// an int64 for a number, a time or a duration, a []string for a list, a json.RawMessage for JSON,
+// else the text.
 func (p parameter) parse(text string, now time.Time) (any, error) {
 	if len(p.oneOf) > 0 && p.kind == kindText && !slices.Contains(p.oneOf, text) {
 		return nil, fmt.Errorf("must be one of %s", strings.Join(p.oneOf, ", "))
@@ -121,7 +124,8 @@ func (p parameter) parse(text string, now time.Time) (any, error) {
 	}
 }
 
-// parseTime returns a time in Unix milliseconds.
+// parseTime parses a time as timeUsage says, and returns Unix milliseconds. A date means midnight
+// UTC.
 func parseTime(text string, now time.Time) (int64, error) {
 	if strings.HasPrefix(text, "-") || strings.HasPrefix(text, "+") {
 		if span, err := time.ParseDuration(text); err == nil {
@@ -139,7 +143,7 @@ func parseTime(text string, now time.Time) (int64, error) {
 	return 0, fmt.Errorf("%q is not a time: write it %s", text, timeUsage)
 }
 
-// parseJSON returns a text of JSON or, for @FILE, the JSON in the file.
+// parseJSON returns text if it is JSON. For @FILE it returns the JSON in the file.
 func parseJSON(text string) (json.RawMessage, error) {
 	content := []byte(text)
 	if name, ok := strings.CutPrefix(text, "@"); ok {
@@ -167,7 +171,7 @@ func (c *ctl) addFlags(cmd *cobra.Command, parameters []parameter) []*parameterV
 	return values
 }
 
-// valueOrPreset returns the flag's value, or what is sent without the flag.
+// valueOrPreset returns the value of the flag, or preset without the flag.
 func (v *parameterValue) valueOrPreset() any {
 	if v.value == nil {
 		return v.preset

@@ -28,10 +28,11 @@ type profiles struct {
 	Profiles map[string]profile `json:"profiles"`
 }
 
-// defaultProfile is the name of the profile that login stores if it is given no name.
+// defaultProfile is the name of the profile that svcctl login stores without a name.
 const defaultProfile = "default"
 
-// profileFile returns the path of the profile file.
+// profileFile returns the path of the profile file: SVCCTL_CONFIG, or a file in the user's
+// configuration folder.
 func (c *ctl) profileFile() (string, error) {
 	if name := c.getenv("SVCCTL_CONFIG"); name != "" {
 		return name, nil
@@ -43,7 +44,7 @@ func (c *ctl) profileFile() (string, error) {
 	return filepath.Join(dir, "svcctl", "profiles.json"), nil
 }
 
-// loadProfiles reads the profile file. Without a file there are no profiles.
+// loadProfiles reads the profile file. Without a file it returns no profiles and no error.
 func (c *ctl) loadProfiles() (profiles, error) {
 	none := profiles{Profiles: map[string]profile{}}
 	name, err := c.profileFile()
@@ -86,14 +87,14 @@ func (c *ctl) saveProfiles(stored profiles) error {
 // privateFile is the mode of a file that only the user can read.
 const privateFile = 0o600
 
-// replaceFile writes a file that only the user can read. It replaces an older one only when the new
-// one is complete. It follows symbolic links, and writes to what is not a regular file, such as a
-// pipe or /dev/stdout.
+// replaceFile writes a file that only the user can read. It replaces an older file only when the
+// new one is complete. It follows symbolic links. If the name leads to a pipe, a device or the
+// like, it writes there instead.
 func replaceFile(name string, content []byte) error {
 	return replaceFileMode(name, content, privateFile)
 }
 
-// replaceFileKeepingMode is replaceFile that leaves the mode of an older file as it is.
+// replaceFileKeepingMode does the same as replaceFile, but keeps the mode of an older file.
 func replaceFileKeepingMode(name string, content []byte) error {
 	mode := fs.FileMode(privateFile)
 	if stat, err := os.Stat(name); err == nil && stat.Mode().IsRegular() {
@@ -102,6 +103,7 @@ func replaceFileKeepingMode(name string, content []byte) error {
 	return replaceFileMode(name, content, mode)
 }
 
+// replaceFileMode implements replaceFile for a mode.
 func replaceFileMode(name string, content []byte, mode fs.FileMode) error {
 	stat, err := os.Stat(name)
 	if err == nil && !stat.Mode().IsRegular() {
@@ -130,7 +132,7 @@ func replaceFileMode(name string, content []byte, mode fs.FileMode) error {
 	return err
 }
 
-// writeOpened writes to a file that exists.
+// writeOpened writes to something that exists and is not a regular file.
 func writeOpened(name string, content []byte) error {
 	file, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {
@@ -140,6 +142,7 @@ func writeOpened(name string, content []byte) error {
 	return errors.Join(err, file.Close())
 }
 
+// profilesCommand returns `svcctl profiles`, which lists, chooses and removes stored profiles.
 func (c *ctl) profilesCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "profiles", Short: "List, choose and remove the profiles that login stored"}
 	cmd.AddCommand(
@@ -164,6 +167,7 @@ func (c *ctl) profilesCommand() *cobra.Command {
 	return cmd
 }
 
+// listProfiles prints a table of the profiles without their secrets.
 func (c *ctl) listProfiles() error {
 	stored, err := c.loadProfiles()
 	if err != nil {
@@ -181,7 +185,8 @@ func (c *ctl) listProfiles() error {
 	return nil
 }
 
-// changeProfiles changes an existing profile.
+// changeProfiles loads the profiles, calls change, and saves them. It fails if there is no profile
+// with the name.
 func (c *ctl) changeProfiles(name string, change func(*profiles)) error {
 	stored, err := c.loadProfiles()
 	if err != nil {

@@ -14,13 +14,15 @@ import (
 	"partnerbilling/api/client"
 )
 
-// progress is a bar on the terminal. A nil progress shows nothing.
+// progress is a bar on the terminal that shows how many rows have settled. A nil progress shows
+// nothing.
 type progress struct {
 	container *mpb.Progress
 	bar       *mpb.Bar
 }
 
-// newProgress shows a bar of total rows if standard error is a terminal, and else returns nil.
+// newProgress shows a bar of total rows on standard error. It returns nil if standard error is not
+// a terminal.
 func (c *ctl) newProgress(ctx context.Context, name string, total int) *progress {
 	if terminalWidth(c.errOut) == 0 {
 		return nil
@@ -46,8 +48,8 @@ func (p *progress) end() {
 	}
 }
 
-// awaitBatch waits until a batch is settled, and returns its last known state. On a terminal it
-// calls report with each state.
+// awaitBatch waits until a batch is settled, and returns its last known state, also with an error.
+// If standard error is a terminal, it calls report with each state on the way.
 func (c *ctl) awaitBatch(
 	ctx context.Context, api *client.Client, site, reference string, report func(client.BatchStatus),
 ) (batch client.BatchStatus, err error) {
@@ -67,6 +69,8 @@ func (c *ctl) awaitBatch(
 	return batch, nil
 }
 
+// waitCommand returns `svcctl batches wait`, which waits until a batch is settled and prints it. It
+// fails with exitIncomplete if a row did not succeed, or if the time is over.
 func (c *ctl) waitCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := c.siteCommand("wait BATCH", "Wait until every row of a batch is settled, and show the batch",

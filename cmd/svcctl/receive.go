@@ -16,6 +16,8 @@ import (
 	"partnerbilling/api/client"
 )
 
+// receiveCommand returns `svcctl receive`, a receiver of webhooks for tests. It verifies each
+// webhook, and prints a line about it.
 func (c *ctl) receiveCommand() *cobra.Command {
 	var listen string
 	var secrets []string
@@ -44,7 +46,8 @@ func (c *ctl) receiveCommand() *cobra.Command {
 	return cmd
 }
 
-// receive serves until ctx ends.
+// receive receives webhooks on ln until ctx ends. It answers 204 to a webhook under one of the
+// secrets, and prints the reason of each refusal.
 func (c *ctl) receive(ctx context.Context, ln net.Listener, secrets []string) error {
 	out := &lineWriter{out: c.out}
 	verified := client.WebhookHandler(func(_ context.Context, e client.Event) error {
@@ -65,7 +68,7 @@ func (c *ctl) receive(ctx context.Context, ln net.Listener, secrets []string) er
 	return serveUntil(ctx, server, ln)
 }
 
-// serveUntil serves until ctx ends, and then lets open requests end.
+// serveUntil serves until ctx ends. Open requests then have five seconds to finish.
 func serveUntil(ctx context.Context, server *http.Server, ln net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ln) }()
@@ -89,17 +92,18 @@ type lineWriter struct {
 	out io.Writer
 }
 
+// println writes a line, without control characters.
 func (w *lineWriter) println(line string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	fmt.Fprintln(w.out, printable(line))
 }
 
-// refusalRecorder keeps the reason of an error response.
+// refusalRecorder keeps the body of an error response, which says why a webhook was refused.
 type refusalRecorder struct {
 	http.ResponseWriter
-	refused bool
-	reason  string
+	refused bool   // the status is 400 or above
+	reason  string // the body; "" unless refused
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -116,7 +120,8 @@ func (r *refusalRecorder) Write(b []byte) (int, error) {
 	return r.ResponseWriter.Write(b)
 }
 
-// describe returns an event in one line.
+// describe returns a line about an event: its subject with its new state. Amounts are in minor
+// units.
 func describe(e client.Event) string {
 	var text string
 	switch {

@@ -17,27 +17,27 @@ import (
 	"partnerbilling/api/client"
 )
 
-// rowFormat says how a CSV file writes rows.
+// rowFormat says how a CSV file of debits is written.
 type rowFormat struct {
-	Decimal bool // amounts are in major units, with up to two decimals
+	Decimal bool // amounts are in major units, with up to two decimals; else in minor units
 	Trim    bool // white space around references is not part of them
 }
 
-// columnNames maps the names that a column may have to the field. Case, spaces, hyphens and
-// underscores do not matter.
+// columnNames maps each name that a column may have to a field of a row. The names in a file may
+// also differ in case, spaces, hyphens and underscores.
 var columnNames = map[string]string{
 	"customerreference": "customerReference", "customerref": "customerReference", "customer": "customerReference",
 	"rowreference": "rowReference", "rowref": "rowReference", "row": "rowReference", "reference": "rowReference",
 	"amount": "amount",
 }
 
-// fields are the fields of a row, which a file must have as columns.
+// fields are the fields of a row. A file must have a column for each.
 var fields = []string{"customerReference", "rowReference", "amount"}
 
-// maxShownFaults is how many faults of a file are listed.
+// maxShownFaults is the maximum number of faults that an error lists.
 const maxShownFaults = 20
 
-// fileFaults are the faults of a CSV file, in the order of their lines.
+// fileFaults is an error that holds all faults of a CSV file, in the order of their lines.
 type fileFaults []string
 
 func (f fileFaults) Error() string {
@@ -49,11 +49,12 @@ func (f fileFaults) Error() string {
 	return text
 }
 
-// byteOrderMark begins a file that a spreadsheet has written as UTF-8.
+// byteOrderMark is the character with which spreadsheets begin a file in UTF-8.
 const byteOrderMark = "\ufeff"
 
-// readRows reads rows from CSV with a header line. The separator is a comma, a semicolon or a tab.
-// The error names every fault with its line.
+// readRows reads the rows of a batch from CSV in UTF-8 with a header line. The separator is a
+// comma, a semicolon or a tab. The returned amounts are in minor units. A fileFaults error names
+// every fault with its line.
 func readRows(in io.Reader, format rowFormat) ([]client.Row, error) {
 	buffered := bufio.NewReader(in)
 	start, err := buffered.Peek(len(byteOrderMark))
@@ -96,7 +97,8 @@ func separatorOf(header string) rune {
 	})
 }
 
-// columnsOf returns the column of each field.
+// columnsOf returns the index of each field's column, from the names in the header. It ignores
+// other columns.
 func columnsOf(names []string) (map[string]int, error) {
 	columns := map[string]int{}
 	var faults fileFaults
@@ -122,15 +124,16 @@ func columnsOf(names []string) (map[string]int, error) {
 	return columns, nil
 }
 
-// rowTable is a CSV file after its header.
+// rowTable reads a CSV file after its header.
 type rowTable struct {
 	format  rowFormat
-	columns map[string]int
-	width   int
+	columns map[string]int // the index of each field's column
+	width   int            // number of columns
 	lines   map[string]int // the line of each row reference
-	faults  fileFaults
+	faults  fileFaults     // found so far
 }
 
+// read returns all rows, or all faults.
 func (t *rowTable) read(reader *csv.Reader) ([]client.Row, error) {
 	var rows []client.Row
 	for {
@@ -154,7 +157,7 @@ func (t *rowTable) read(reader *csv.Reader) ([]client.Row, error) {
 	return rows, nil
 }
 
-// row reads a row, and notes its faults.
+// row returns the row of a line of the file, and adds its faults to t.faults.
 func (t *rowTable) row(line int, cells []string) client.Row {
 	fault := func(format string, values ...any) {
 		t.faults = append(t.faults, fmt.Sprintf("line %d: ", line)+fmt.Sprintf(format, values...))
@@ -189,7 +192,8 @@ func (t *rowTable) row(line int, cells []string) client.Row {
 	return row
 }
 
-// amount reads an amount in minor units, or in major units with decimals.
+// amount parses an amount and returns it in minor units. The decimal separator is a point or a
+// comma.
 func (f rowFormat) amount(text string) (int64, error) {
 	text = strings.TrimSpace(text)
 	if !f.Decimal {

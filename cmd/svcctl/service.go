@@ -21,12 +21,15 @@ import (
 )
 
 const (
-	// dialTimeout bounds the connection to the service, so that a wrong address shows at once.
+	// dialTimeout bounds the opening of a connection to the service. It is short, so that a wrong
+	// address fails soon.
 	dialTimeout = 1800 * time.Millisecond
-	// signInTimeout bounds the request of the first access token.
+	// signInTimeout bounds the request for the first access token.
 	signInTimeout = 15 * time.Second
 )
 
+// servicesTopic returns the help topic "services". It says how the methods service and siteOf
+// choose the service and the Site.
 func servicesTopic() *cobra.Command {
 	return &cobra.Command{
 		Use: "services", Short: "Where addresses and credentials come from",
@@ -46,16 +49,16 @@ SVCCTL_CONFIG names another file.`,
 	}
 }
 
-// service is the service that a run calls.
+// service is the address of the service that a run calls, with the credentials for it.
 type service struct {
-	origin       string // what names the service, for messages
+	origin       string // where the address comes from, for messages; such as `profile "staging"`
 	baseURL      string
 	clientID     string
 	clientSecret string
 	sites        []string // the first one is the default
 }
 
-// credentialVariables are the variables that name a service.
+// credentialVariables are the environment variables that together name a service.
 var credentialVariables = []string{"BASE_URL", "CLIENT_ID", "CLIENT_SECRET"}
 
 // service returns the service to call; see servicesTopic.
@@ -79,7 +82,8 @@ func (c *ctl) service() (service, error) {
 	return c.sandboxService()
 }
 
-// environmentService returns the service that the environment names, and whether it names one.
+// environmentService returns the service that the environment names. ok is false if none of the
+// variables is set. It refuses an environment with only some of them.
 func (c *ctl) environmentService() (s service, ok bool, err error) {
 	var missing []string
 	for _, name := range credentialVariables {
@@ -102,8 +106,8 @@ func (c *ctl) environmentService() (s service, ok bool, err error) {
 	return s, true, checkBaseURL(s.baseURL, "BASE_URL")
 }
 
-// profileService returns the service of a profile. source names the flag or variable that asks for
-// it.
+// profileService returns the service of a profile. source is the flag, variable or command that
+// chose the profile, for the error.
 func (c *ctl) profileService(name, source string) (service, error) {
 	stored, err := c.loadProfiles()
 	if err != nil {
@@ -151,7 +155,7 @@ func (c *ctl) sandboxService() (service, error) {
 	return s, nil
 }
 
-// checkBaseURL returns an error that names the source of a malformed base URL.
+// checkBaseURL refuses a malformed base URL. source says where the URL comes from, for the error.
 func checkBaseURL(text, source string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
@@ -196,12 +200,12 @@ func (c *ctl) connectSite(ctx context.Context) (*client.Client, string, error) {
 	return api, site, s.signIn(ctx, api)
 }
 
-// client returns a client of the service. It sends no request.
+// client returns a client of the service's API. It sends no request yet.
 func (s service) client() *client.Client {
 	transport := &http.Transport{
 		Proxy:       http.ProxyFromEnvironment,
 		DialContext: (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
-		// The defaults of net/http
+		// The values of http.DefaultTransport.
 		TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second,
 	}
 	return client.New(client.Config{
@@ -210,7 +214,8 @@ func (s service) client() *client.Client {
 	})
 }
 
-// signIn obtains an access token. Its errors name the base URL, and what names the service.
+// signIn obtains an access token for api. Its errors say which base URL or which credentials to
+// check.
 func (s service) signIn(ctx context.Context, api *client.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, signInTimeout)
 	defer cancel()
@@ -230,8 +235,7 @@ func (s service) signIn(ctx context.Context, api *client.Client) error {
 	return fail(exitNetwork, "%s, the base URL of %s, does not answer like the service: %w", s.baseURL, s.origin, err)
 }
 
-// isCredentialStatus reports whether a status of the token endpoint means that it does not accept
-// the credentials.
+// isCredentialStatus reports whether the token endpoint refuses the credentials with this status.
 func isCredentialStatus(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusUnauthorized
 }
@@ -242,7 +246,7 @@ func isNetworkError(err error) bool {
 	return errors.As(err, &transport)
 }
 
-// innermost returns the cause of a failed request without the request.
+// innermost returns the cause of a failed request, without its method and URL.
 func innermost(err error) error {
 	var transport *url.Error
 	if errors.As(err, &transport) {

@@ -20,11 +20,13 @@ type submission struct {
 	*ctl
 	api       *client.Client
 	site      string
-	reference string
-	batches   []client.Batch
-	result    string // the name of the result file; "": none
+	reference string         // REFERENCE of the command line
+	batches   []client.Batch // the rows of the file
+	result    string         // the name of the result file; "": none
 }
 
+// submitCommand returns `svcctl submit`, which submits a CSV file of debits and can wait for the
+// outcomes.
 func (c *ctl) submitCommand() *cobra.Command {
 	var format rowFormat
 	var check, wait bool
@@ -60,6 +62,8 @@ submitted is not submitted twice. With --wait or --result the exit code is 8 if 
 	return cmd
 }
 
+// validateCommand returns `svcctl batches validate`, which does the same as svcctl submit
+// --dry-run.
 func (c *ctl) validateCommand() *cobra.Command {
 	var format rowFormat
 	cmd := &cobra.Command{
@@ -79,6 +83,7 @@ func (c *ctl) validateCommand() *cobra.Command {
 	return cmd
 }
 
+// addRowFormat adds the flags that set format.
 func addRowFormat(cmd *cobra.Command, format *rowFormat) {
 	cmd.Flags().BoolVar(&format.Decimal, "decimal", false, "amounts are in major units with decimals, such as 12.50")
 	cmd.Flags().BoolVar(&format.Trim, "trim", false, "remove white space around references")
@@ -92,7 +97,8 @@ func completeFile(_ *cobra.Command, args []string, _ string) ([]cobra.Completion
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// newSubmission reads the file, divides its rows into batches, and signs in.
+// newSubmission reads the file, divides its rows into batches, and signs in. args are REFERENCE and
+// FILE.csv.
 func (c *ctl) newSubmission(ctx context.Context, args []string, format rowFormat) (*submission, error) {
 	rows, err := readFile(args[1], format)
 	if err != nil {
@@ -103,7 +109,7 @@ func (c *ctl) newSubmission(ctx context.Context, args []string, format rowFormat
 	return s, err
 }
 
-// readFile reads the rows of a CSV file.
+// readFile reads the rows of a CSV file. Its errors name the file.
 func readFile(name string, format rowFormat) ([]client.Row, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -116,8 +122,8 @@ func readFile(name string, format rowFormat) ([]client.Row, error) {
 	return rows, nil
 }
 
-// cutBatches cuts rows into batches. Their references depend on the rows' order alone, so that the
-// same file gives the same batches again.
+// cutBatches divides rows into batches of at most client.MaxBatchRows. The same file always gives
+// the same batches under the same references, so that a repeated submission changes nothing.
 func cutBatches(reference string, rows []client.Row) []client.Batch {
 	if len(rows) <= client.MaxBatchRows {
 		return []client.Batch{{BatchReference: reference, Rows: rows}}
@@ -139,9 +145,9 @@ func (s *submission) rowCount() int {
 	return n
 }
 
-// checkForm refuses a reference that was submitted in the other form: as one batch, or as several.
-// The service would not notice repeated rows if the file has grown above client.MaxBatchRows, or
-// shrunk below it.
+// checkForm refuses a reference that was submitted in the other form before. The forms are one
+// batch under REFERENCE, and several under REFERENCE/1 and so on. A file changes its form when its
+// number of rows crosses client.MaxBatchRows. The service would then accept its rows again.
 func (s *submission) checkForm(ctx context.Context) error {
 	other := s.reference
 	if len(s.batches) == 1 {
@@ -158,7 +164,7 @@ func (s *submission) checkForm(ctx context.Context) error {
 		"%s was submitted before with another number of rows; choose a new reference for the new rows", other)
 }
 
-// validate prints a prediction for each row.
+// validate prints the service's prediction of the outcome of each row. It submits nothing.
 func (s *submission) validate(ctx context.Context) error {
 	printer := s.newPrinter([]column{{"rowReference", "ROW"}, {"prediction", "PREDICTION"}})
 	for _, batch := range s.batches {
@@ -209,7 +215,8 @@ func (s *submission) run(ctx context.Context, wait bool) error {
 	return printer.end()
 }
 
-// follow waits until every batch is settled, prints each, and writes the result file.
+// follow waits until every batch is settled, prints each batch, and writes the result file. It
+// fails with exitIncomplete if a row did not succeed.
 func (s *submission) follow(ctx context.Context, printer *printer) error {
 	settled, err := s.await(ctx)
 	if err != nil {
@@ -243,7 +250,8 @@ func (s *submission) follow(ctx context.Context, printer *printer) error {
 	return nil
 }
 
-// await waits until every batch is settled. On a terminal a bar shows the settled rows.
+// await waits until every batch is settled, and returns the batches. On a terminal a bar shows the
+// number of settled rows.
 func (s *submission) await(ctx context.Context) (settled []client.BatchStatus, err error) {
 	bar := s.newProgress(ctx, s.reference, s.rowCount())
 	defer bar.end()

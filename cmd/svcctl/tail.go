@@ -14,21 +14,23 @@ import (
 	"partnerbilling/api/client"
 )
 
-// The numbers of earlier requests that tail shows.
+// The default and the maximum of --limit, the number of earlier requests that tail prints.
 const (
 	defaultTail = 10
 	maxTail     = 1000
 )
 
-// tailing is a run of logs tail.
+// tailing is a run of svcctl logs tail.
 type tailing struct {
 	*ctl
-	limit   int // earlier requests
+	limit   int // number of earlier requests to print
 	filter  client.RequestFilter
 	printer *printer
 	colour  bool
 }
 
+// tailCommand returns `svcctl logs tail`, which prints the organisation's requests to a sandbox as
+// they are answered.
 func (c *ctl) tailCommand() *cobra.Command {
 	t := &tailing{ctl: c}
 	cmd := &cobra.Command{
@@ -59,7 +61,7 @@ of its own.`,
 	return cmd
 }
 
-// requestFilter returns the filter that the flags of logFilter set.
+// requestFilter returns the filter for the values of the flags in logFilter.
 func requestFilter(flags []*parameterValue) client.RequestFilter {
 	values := map[string]string{}
 	for _, v := range flags {
@@ -83,7 +85,9 @@ func (t *tailing) run(ctx context.Context) error {
 // follow prints the latest requests, oldest first, and then each further one.
 func (t *tailing) follow(ctx context.Context, api *client.Client, baseURL string) error {
 	earlier := t.filter
-	earlier.Limit = max(t.limit, 1) // never 0, because the list also has the position
+	// The list also holds the position of the stream, so that it is needed in any case. The API
+	// reads a limit of 0 as the default.
+	earlier.Limit = max(t.limit, 1)
 	list, err := api.Requests(ctx, earlier)
 	if err != nil {
 		return err
@@ -108,7 +112,7 @@ func (t *tailing) follow(ctx context.Context, api *client.Client, baseURL string
 	return nil
 }
 
-// print prints a request.
+// print prints a request in the format of --output.
 func (t *tailing) print(r *client.LoggedRequest) error {
 	if t.output == outputTable {
 		_, err := fmt.Fprintln(t.out, requestLine(r, t.colour))
@@ -124,7 +128,8 @@ func (t *tailing) print(r *client.LoggedRequest) error {
 	return t.printer.item(encoded)
 }
 
-// requestLine returns a request as one line.
+// requestLine returns a request as one line: time, status, method, path, duration in ms, traceId
+// and error code.
 func requestLine(r *client.LoggedRequest, colour bool) string {
 	status := fmt.Sprint(r.Status)
 	if colour {
@@ -137,7 +142,7 @@ func requestLine(r *client.LoggedRequest, colour bool) string {
 	return time.UnixMilli(r.At).UTC().Format(time.RFC3339) + "  " + status + "  " + printable(rest)
 }
 
-// statusColour returns the terminal's sequence for the colour of a status.
+// statusColour returns the escape sequence that sets the colour of an HTTP status.
 func statusColour(status int) string {
 	switch {
 	case status >= http.StatusInternalServerError:

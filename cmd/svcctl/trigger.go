@@ -15,14 +15,15 @@ import (
 	"partnerbilling/api/client"
 )
 
-// scenario makes something happen in the sandbox that leads to an event.
+// scenario makes something happen in the sandbox that leads to a webhook event.
 type scenario struct {
-	short string
+	short string // the text in the help
 	event string // the type of the event
-	play  func(ctx context.Context, t *trigger) (traceID string, err error)
+	// play makes it happen. It returns the traceId of the request that leads to the event.
+	play func(ctx context.Context, t *trigger) (traceID string, err error)
 }
 
-// scenarios are the arguments of trigger.
+// scenarios are the scenarios by their name, the argument of svcctl trigger.
 var scenarios = map[string]scenario{
 	"payment": {"a customer pays", client.EventTransactionStatus, payIntent("")},
 	"declined": {"a customer declines a payment", client.EventTransactionStatus,
@@ -37,16 +38,18 @@ var scenarios = map[string]scenario{
 	"customerExpired": {"an invitation expires", client.EventCustomerExpired, expireCustomer},
 }
 
-// trigger is a run of the command trigger.
+// trigger is a run of svcctl trigger.
 type trigger struct {
 	*ctl
 	api     *client.Client
 	site    string
-	amount  int64
+	amount  int64  // of a payment or a row, in minor units
 	advance bool   // move the sandbox's clock instead of waiting
-	name    string // unique, for references
+	name    string // unique; references and order ids are made of it
 }
 
+// triggerCommand returns `svcctl trigger`, which plays a scenario in the sandbox and prints the key
+// of the event that it leads to.
 func (c *ctl) triggerCommand() *cobra.Command {
 	t := &trigger{ctl: c}
 	var wait time.Duration
@@ -77,6 +80,8 @@ but the clock moves for everything in the sandbox.`,
 	return cmd
 }
 
+// run plays a scenario, prints its traceId, and waits for the event. If the endpoint does not ask
+// for the type of event, it does not wait.
 func (t *trigger) run(ctx context.Context, s scenario, wait time.Duration) error {
 	t.name = "trigger-" + strings.ToLower(rand.Text()[:8])
 	wanted, err := t.wanted(ctx, s.event)
@@ -96,7 +101,8 @@ func (t *trigger) run(ctx context.Context, s scenario, wait time.Duration) error
 	return t.awaitEvent(ctx, trace, s.event, wait)
 }
 
-// wanted reports whether the endpoint that applies to the Site asks for a type of event.
+// wanted reports whether the Site's webhook endpoint, or else the default one, asks for a type of
+// event. Every endpoint gets final statuses.
 func (t *trigger) wanted(ctx context.Context, event string) (bool, error) {
 	if event == client.EventTransactionStatus {
 		return true, nil
@@ -116,7 +122,7 @@ func (t *trigger) wanted(ctx context.Context, event string) (bool, error) {
 	return slices.Contains(events, event), nil
 }
 
-// awaitEvent waits until the trace of a request shows its event, and prints the event.
+// awaitEvent waits until the trace of a request contains an event of a type, and prints the event.
 func (t *trigger) awaitEvent(ctx context.Context, traceID, event string, wait time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -143,11 +149,12 @@ func (t *trigger) awaitEvent(ctx context.Context, traceID, event string, wait ti
 	}
 }
 
-// made prints a line about an object that a scenario made.
+// made prints a line about an object that a scenario has created, such as a customer.
 func (t *trigger) made(kind, name, detail string) {
 	fmt.Fprintf(t.out, "%-8s %s  %s\n", kind, name, detail)
 }
 
+// createIntent creates a payment intent. A lifetime of 0 means the default of the API.
 func (t *trigger) createIntent(ctx context.Context, lifetime time.Duration) (client.CreatedPaymentIntent, error) {
 	in := client.NewPaymentIntent{Amount: t.amount, OrderID: t.name, QRCodeFormat: "text"}
 	if lifetime > 0 {
@@ -160,8 +167,8 @@ func (t *trigger) createIntent(ctx context.Context, lifetime time.Duration) (cli
 	return t.api.CreatePaymentIntent(ctx, t.site, in, "")
 }
 
-// payIntent returns the play of a scenario in which a customer with a behaviour is asked to pay a
-// new payment intent. With the behaviour "" the customer pays.
+// payIntent returns a function for scenario.play: a customer of the sandbox with a behaviour starts
+// to pay a new payment intent. With the behaviour "" the payment succeeds.
 func payIntent(behaviour string) func(context.Context, *trigger) (string, error) {
 	return func(ctx context.Context, t *trigger) (string, error) {
 		created, err := t.createIntent(ctx, 0)
@@ -177,6 +184,7 @@ func payIntent(behaviour string) func(context.Context, *trigger) (string, error)
 	}
 }
 
+// cancelIntent creates a payment intent and cancels it.
 func cancelIntent(ctx context.Context, t *trigger) (string, error) {
 	created, err := t.createIntent(ctx, 0)
 	if err != nil {
@@ -187,12 +195,13 @@ func cancelIntent(ctx context.Context, t *trigger) (string, error) {
 	return created.TraceID, err
 }
 
-// The shortest lifetimes that the API accepts, with some time for the request.
+// The shortest lifetimes that the API accepts, plus five seconds for the request.
 const (
 	intentLifetime     = time.Minute + 5*time.Second
 	invitationLifetime = 5*time.Minute + 5*time.Second
 )
 
+// expireIntent creates a payment intent and lets it expire.
 func expireIntent(ctx context.Context, t *trigger) (string, error) {
 	created, err := t.createIntent(ctx, intentLifetime)
 	if err != nil {
@@ -215,7 +224,7 @@ func (t *trigger) serviceTime(ctx context.Context) (int64, error) {
 	return now, err
 }
 
-// pass lets time pass: by the sandbox's clock, or by waiting.
+// pass lets time pass: with --advance-clock it moves the sandbox's clock, else it waits.
 func (t *trigger) pass(ctx context.Context, span time.Duration) error {
 	if t.advance {
 		_, err := t.api.AdvanceClock(ctx, span)
@@ -233,7 +242,9 @@ func (t *trigger) pass(ctx context.Context, span time.Duration) error {
 // noSignUp, as a behaviour, means that the customer does not sign up.
 const noSignUp = "-"
 
-// invite invites a customer, and has the customer sign up unless the behaviour is noSignUp.
+// invite invites a customer under the reference t.name+suffix. Unless behaviour is noSignUp, the
+// customer then signs up with an account of that behaviour; "" means that the account pays.
+// expiresAt is in Unix ms; 0 means the default of the API.
 func (t *trigger) invite(ctx context.Context, suffix, behaviour string, expiresAt int64) (client.Invitation, error) {
 	reference := t.name + suffix
 	in := client.NewInvitation{CustomerReference: reference, ExpiresAt: expiresAt}
@@ -253,11 +264,13 @@ func (t *trigger) invite(ctx context.Context, suffix, behaviour string, expiresA
 	return invitation, nil
 }
 
+// linkCustomer invites a customer, who signs up.
 func linkCustomer(ctx context.Context, t *trigger) (string, error) {
 	invitation, err := t.invite(ctx, "", "", 0)
 	return invitation.TraceID, err
 }
 
+// revokeCustomer invites a customer, who signs up, and revokes the customer's link.
 func revokeCustomer(ctx context.Context, t *trigger) (string, error) {
 	invitation, err := t.invite(ctx, "", "", 0)
 	if err == nil {
@@ -266,6 +279,7 @@ func revokeCustomer(ctx context.Context, t *trigger) (string, error) {
 	return invitation.TraceID, err
 }
 
+// expireCustomer invites a customer, and lets the invitation expire.
 func expireCustomer(ctx context.Context, t *trigger) (string, error) {
 	now, err := t.serviceTime(ctx)
 	if err != nil {
@@ -278,7 +292,8 @@ func expireCustomer(ctx context.Context, t *trigger) (string, error) {
 	return invitation.TraceID, err
 }
 
-// settleBatch submits a batch of three rows, whose customers behave differently.
+// settleBatch submits a batch of three rows and waits until it is settled. One debit succeeds, one
+// fails for lack of money, and one is declined.
 func settleBatch(ctx context.Context, t *trigger) (string, error) {
 	batch := client.Batch{BatchReference: t.name}
 	for _, behaviour := range []string{"", "insufficientFunds", "declines"} {

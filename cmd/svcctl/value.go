@@ -11,17 +11,20 @@ import (
 	"time"
 )
 
-// object is a JSON object in the order of its members. A value is a string, a json.Number, a bool,
-// nil, an object or a []any.
+// object is a JSON object of the API's data, in the order of its members. Tables and CSV are made
+// from it.
 type object []member
 
+// member is a member of an object. Its value is a string, a json.Number, a bool, nil, an object or
+// a []any.
 type member struct {
 	name  string
 	value any
 }
 
-// get returns the value at a path such as counts.succeeded, or of the first of several paths
-// separated by | that exists. It returns nil if there is none.
+// get returns the value at a path such as "counts.succeeded". Several paths are separated by "|",
+// as in "correctedOutcome|outcome": get then returns the first value that is not nil. It returns
+// nil if there is none.
 func (o object) get(paths string) any {
 	for path := range strings.SplitSeq(paths, "|") {
 		if value := o.at(path); value != nil {
@@ -47,7 +50,7 @@ func (o object) at(path string) any {
 	return nil
 }
 
-// parseObject parses a JSON object.
+// parseObject parses a JSON object that the API has returned.
 func parseObject(raw json.RawMessage) (object, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
@@ -62,6 +65,7 @@ func parseObject(raw json.RawMessage) (object, error) {
 	return o, nil
 }
 
+// parseValue parses the next JSON value.
 func parseValue(decoder *json.Decoder) (any, error) {
 	token, err := decoder.Token()
 	if err != nil {
@@ -98,7 +102,7 @@ func parseValue(decoder *json.Decoder) (any, error) {
 	return token, nil
 }
 
-// timeFields are the fields that hold Unix milliseconds.
+// timeFields are the names of the fields that hold Unix milliseconds. Tables show them as times.
 var timeFields = map[string]bool{
 	"at": true, "now": true, "invitedAt": true, "expiresAt": true, "linkedAt": true, "submittedAt": true,
 	"settleBy": true, "settledAt": true, "nextAttemptAt": true, "createdAt": true, "updatedAt": true,
@@ -106,8 +110,8 @@ var timeFields = map[string]bool{
 	"activateAt": true, "overlapTo": true, "resumeFrom": true,
 }
 
-// display returns a field's value for people: a time in UTC, the values of a list, an object as
-// JSON.
+// display returns the value of a field for a table. A time is in UTC, a list of plain values is
+// separated by commas, and objects are JSON. It replaces control characters.
 func display(field string, value any) string {
 	number, ok := value.(json.Number)
 	first, _, _ := strings.Cut(field, "|")
@@ -126,12 +130,13 @@ func display(field string, value any) string {
 	return printable(text(value))
 }
 
+// isObject reports whether a value is an object.
 func isObject(value any) bool {
 	_, is := value.(object)
 	return is
 }
 
-// text returns a value as it is in JSON, but strings without quotes, and "" for null.
+// text returns a value as JSON. It returns a string without quotation marks, and "" for null.
 func text(value any) string {
 	switch v := value.(type) {
 	case nil:
