@@ -92,7 +92,8 @@ func explain(cause error, message string) error { return &explained{message, cau
 // maxOperator is the maximum length of an operator's name, in bytes.
 const maxOperator = 64
 
-// checkOperator refuses an operator's name that is too long for the audit log or is not printable.
+// checkOperator refuses a name that is longer than maxOperator, contains control characters, or has
+// white space around it.
 func checkOperator(name string) error {
 	if len(name) > maxOperator || strings.TrimSpace(name) != name || strings.ContainsFunc(name, unicode.IsControl) {
 		return fmt.Errorf("the operator's name must be at most %d bytes of printable text", maxOperator)

@@ -161,7 +161,8 @@ func (r *reconcileReport) run(ctx context.Context, c *reconcile.Comparer, from, 
 	})
 }
 
-// differenceLine is a difference as JSON.
+// differenceLine is a difference as a line of JSON. DebitedAt is in Unix ms; 0: not debited, or
+// unknown.
 type differenceLine struct {
 	Kind      models.DifferenceKind `json:"kind"`
 	RailKey   string                `json:"railKey"`

@@ -216,7 +216,8 @@ func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (creden
 	})
 }
 
-// watchServers returns an error if a private server ends, which ends svc dev.
+// watchServers returns nil when ctx ends, and an error when a private server ends. The error ends
+// svc dev.
 func (d *dev) watchServers(ctx context.Context) error {
 	if d.servers == nil {
 		return nil
