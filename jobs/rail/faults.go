@@ -8,34 +8,39 @@ import (
 	"time"
 )
 
-// Fault sets how often one kind of fault happens: to the next Count requests, and after those to
-// each with Probability.
+// Fault sets how often one kind of fault happens: to each of the next Count requests, and to every
+// later request with Probability. The zero Fault never happens.
 type Fault struct {
 	Count       int     `json:"count,omitzero"`
 	Probability float64 `json:"probability,omitzero"` // 0 to 1
 }
 
-// Faults configures the faults that a Server injects. The zero Faults injects none. If several are
-// drawn for one request, Delay happens first, and then the first of the others in the order of the
-// fields.
+// Faults configures the faults that Server, the simulated gateway, injects. The zero Faults injects
+// none. If several are drawn for one request, Delay happens first, and then the first of the others
+// in the order of the fields. The rest do not happen, but use up their Count.
 type Faults struct {
-	// Seed makes the faults repeatable for the same order of requests. Setting Faults restarts the
-	// random numbers.
+	// Seed makes the faults repeatable for the same order of requests. Server.SetFaults restarts
+	// the random numbers.
 	Seed uint64 `json:"seed,omitzero"`
 	// Only lists the operations with faults: "debit", "lookup", "cancel", "list"; all if empty.
 	Only []string `json:"only,omitzero"`
 
-	Delay        Fault `json:"delay,omitzero"`        // wait DelayMillis before anything else
-	LoseRequest  Fault `json:"loseRequest,omitzero"`  // do nothing, then close the connection
-	Unavailable  Fault `json:"unavailable,omitzero"`  // do nothing, then answer 503 bankUnavailable
-	Hang         Fault `json:"hang,omitzero"`         // do it, then wait HangMillis and close the connection
-	LoseAnswer   Fault `json:"loseAnswer,omitzero"`   // do it, then close the connection
-	CutAnswer    Fault `json:"cutAnswer,omitzero"`    // do it, then close the connection within the answer
-	Garbage      Fault `json:"garbage,omitzero"`      // do it, then answer 200 with bytes that are not JSON
-	InternalFail Fault `json:"internalFail,omitzero"` // do it, then answer 500
+	// Delay waits DelayMillis before anything else.
+	Delay Fault `json:"delay,omitzero"`
 
-	DelayMillis int64 `json:"delayMillis,omitzero"` // default 1000
-	HangMillis  int64 `json:"hangMillis,omitzero"`  // default 60000
+	// These faults skip the operation.
+	LoseRequest Fault `json:"loseRequest,omitzero"` // close the connection
+	Unavailable Fault `json:"unavailable,omitzero"` // answer 503 bankUnavailable
+
+	// These faults carry out the operation first.
+	Hang         Fault `json:"hang,omitzero"`         // wait HangMillis, close the connection
+	LoseAnswer   Fault `json:"loseAnswer,omitzero"`   // close the connection
+	CutAnswer    Fault `json:"cutAnswer,omitzero"`    // close the connection within the answer
+	Garbage      Fault `json:"garbage,omitzero"`      // answer 200 with bytes that are not JSON
+	InternalFail Fault `json:"internalFail,omitzero"` // answer 500
+
+	DelayMillis int64 `json:"delayMillis,omitzero"` // default 1000, at most an hour
+	HangMillis  int64 `json:"hangMillis,omitzero"`  // default 60000, at most an hour
 }
 
 // check returns an error if a value is out of range.
@@ -85,6 +90,7 @@ func (i *faultInjector) get() Faults {
 	return i.faults
 }
 
+// draw returns the faults of the next request for the operation.
 func (i *faultInjector) draw(op operation) drawnFaults {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -108,7 +114,8 @@ func (i *faultInjector) draw(op operation) drawnFaults {
 	return drawn
 }
 
-// happens uses up one of the fault's count, or else draws by its probability.
+// happens reports whether a fault happens to the next request. It uses up one of Count, or else
+// draws with Probability.
 func (i *faultInjector) happens(f *Fault) bool {
 	if f.Count > 0 {
 		f.Count--

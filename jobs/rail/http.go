@@ -58,7 +58,7 @@ type HTTP struct {
 
 var _ Rail = (*HTTP)(nil)
 
-// NewHTTP returns an HTTP rail. It does not connect yet.
+// NewHTTP returns an HTTP rail without connecting. It refuses an invalid BaseURL or Key.
 func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
 	base, err := parseBase(cfg)
 	if err != nil {
@@ -85,6 +85,7 @@ func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
 	}, nil
 }
 
+// parseBase checks BaseURL and returns it without a trailing slash.
 func parseBase(cfg HTTPConfig) (string, error) {
 	u, err := url.Parse(cfg.BaseURL)
 	switch {
@@ -96,8 +97,8 @@ func parseBase(cfg HTTPConfig) (string, error) {
 	return strings.TrimSuffix(u.String(), "/"), nil
 }
 
-// newClient returns a client that uses no proxy, follows no redirect, and bounds the size of
-// answers.
+// newClient returns a client that uses no proxy, follows no redirect, and bounds the size of an
+// answer's header.
 func newClient(cfg HTTPConfig) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -127,6 +128,7 @@ func (h *HTTP) Debit(ctx context.Context, debits []Debit, report func(i int, r R
 	h.each(len(debits), func(i int) { report(i, h.debit(ctx, debits[i])) })
 }
 
+// debit sends one debit. Its result is Unavailable if nothing was sent.
 func (h *HTTP) debit(ctx context.Context, d Debit) Result {
 	if err := d.Validate(); err != nil {
 		return Result{Status: Invalid, Detail: err.Error()}
@@ -157,6 +159,7 @@ func (h *HTTP) Cancel(ctx context.Context, keys []string, report func(i int, r R
 	h.each(len(keys), func(i int) { report(i, h.byKey(ctx, opCancel, keys[i], http.MethodPost, "/cancellation")) })
 }
 
+// byKey makes the request of an operation on a key: method on /debits/{key}{suffix}.
 func (h *HTTP) byKey(ctx context.Context, op operation, key, method, suffix string) Result {
 	if err := ValidateKey(key); err != nil {
 		return Result{Status: Unknown, Detail: err.Error()}
@@ -186,8 +189,8 @@ func (h *HTTP) List(ctx context.Context, q ListQuery) (page ListPage, err error)
 	return page, err
 }
 
-// each calls do for 0 to n-1, concurrently in as many goroutines as there are slots, and waits for
-// all.
+// each calls do for 0 to n-1, in at most as many goroutines as there are slots, and waits for all
+// calls.
 func (h *HTTP) each(n int, do func(i int)) {
 	if n == 1 {
 		do(0)
@@ -206,9 +209,9 @@ func (h *HTTP) each(n int, do func(i int)) {
 }
 
 // exchange waits for a slot, sends one request and passes the answer, of at most maxAnswer bytes,
-// to read. It returns the result of read, or Unknown without an answer. sends is how often the
-// request may have been sent: the transport sends it again if a kept connection turns out to be
-// closed.
+// to read. It returns the result of read, or Unknown without an answer. sends is the number of
+// times that the request may have been sent: the transport repeats it if a kept connection turns
+// out to be closed.
 func (h *HTTP) exchange(
 	ctx context.Context, method, path string, body []byte, maxAnswer int64,
 	read func(status int, answer []byte) Result,
@@ -234,6 +237,7 @@ func (h *HTTP) exchange(
 	return read(status, answer), connections.Load()
 }
 
+// acquireSlot waits for a slot, or fails once ctx ends.
 func (h *HTTP) acquireSlot(ctx context.Context) error {
 	select {
 	case h.slots <- struct{}{}:
@@ -256,14 +260,15 @@ func (h *HTTP) newRequest(ctx context.Context, method, path string, body []byte)
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("Accept", "application/json")
-	// Every request is idempotent by its key. The empty header makes the transport send the request
-	// again if a kept connection turns out to be closed. The header itself is not sent.
+	// Every request may be repeated without harm. The nil header makes the transport send the
+	// request again if a kept connection turns out to be closed. The header itself is not sent.
 	req.Header["Idempotency-Key"] = nil
 	h.key.Sign(req, body, h.now())
 	tracing.Inject(ctx, req.Header)
 	return req, nil
 }
 
+// roundTrip sends a request and reads the whole answer, of at most maxAnswer bytes.
 func (h *HTTP) roundTrip(req *http.Request, maxAnswer int64) (status int, body []byte, err error) {
 	res, err := h.client.Do(req)
 	if err != nil {

@@ -6,11 +6,11 @@ import (
 	"partnerbilling/models"
 )
 
-// Limiter limits the rate of requests to a gateway. A limiter that all workers share limits the
-// whole fleet.
+// Limiter limits the rate of requests to a gateway. All workers together keep one rate if they
+// share a limiter.
 type Limiter interface {
-	// Take waits until requests of the organisation may be made, and returns how many of n, as
-	// Rail.Admit does.
+	// Take waits until the organisation may make requests, and returns how many of n it may make:
+	// at least 1, or 0 if ctx ends first or n is below 1. See Rail.Admit.
 	Take(ctx context.Context, organisation models.OrganisationID, n int) int
 }
 

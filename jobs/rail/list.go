@@ -10,11 +10,12 @@ import (
 // MaxListed is the maximum number of debits on a page of the list.
 const MaxListed = 500
 
-// ListQuery selects a page of the list of debits: those with From <= DebitedAt < To, in the order
-// of DebitedAt and then of the key's bytes.
+// ListQuery selects a page of the list of successful debits: those with From <= DebitedAt < To, in
+// the order of DebitedAt and then of the key's bytes.
 type ListQuery struct {
 	From models.Millis
-	// AfterKey leaves out the debits at From whose key is not greater. "" leaves out none.
+	// AfterKey leaves out debits at exactly From with keys up to and including AfterKey. "" leaves
+	// out none.
 	AfterKey string
 	To       models.Millis
 	Limit    int // 1 to MaxListed
@@ -33,10 +34,10 @@ func (q ListQuery) Validate() error {
 	return nil
 }
 
-// maxTime is the latest time on the wire: an integer that every JSON reader holds.
+// maxTime is the latest time in a message. Every JSON reader holds its milliseconds exactly.
 const maxTime = models.Millis(models.MaxAmount)
 
-// After returns the query of the page that follows a debit.
+// After returns the query for the debits that follow d in the list.
 func (q ListQuery) After(d ListedDebit) ListQuery {
 	q.From, q.AfterKey = d.DebitedAt, d.Key
 	return q
@@ -50,19 +51,20 @@ type ListedDebit struct {
 	DebitedAt models.Millis
 }
 
-// isAfter reports whether d comes after the position of the query in the list.
+// isAfter reports whether d comes after the position, From and AfterKey, at which the query starts.
 func (d ListedDebit) isAfter(q ListQuery) bool {
 	return d.DebitedAt > q.From || d.DebitedAt == q.From && d.Key > q.AfterKey
 }
 
-// ListPage is a page of the list of debits. A rail lists only debits of the time from CompleteFrom
-// to CompleteTo, and that part of the list never changes: no debit joins or leaves it. A reader
-// that follows the pages therefore sees each debit exactly once, whatever is debited meanwhile.
+// ListPage is a page of the list of debits. A rail lists only debits from CompleteFrom up to, but
+// not including, CompleteTo. That part of the list never changes: no debit joins or leaves it. A
+// reader that follows the pages therefore sees each debit exactly once, whatever is debited
+// meanwhile.
 type ListPage struct {
 	Debits []ListedDebit
 	// More says that further debits follow the last one of this page.
 	More bool
-	// CompleteFrom is the beginning of the rail's memory: it may have dropped earlier debits.
+	// CompleteFrom is the beginning of the rail's memory: the rail may have dropped earlier debits.
 	CompleteFrom models.Millis
 	// CompleteTo is the watermark: a debit with this time or a later one may still appear.
 	CompleteTo models.Millis

@@ -20,6 +20,7 @@ type listBody struct {
 	CompleteTo   *models.Millis `json:"completeTo"`
 }
 
+// listedBody is one debit of a listBody. DebitedAt is in milliseconds of Unix time.
 type listedBody struct {
 	Key         string        `json:"key"`
 	AgreementID string        `json:"agreementId"`
@@ -28,7 +29,7 @@ type listedBody struct {
 	DebitedAt   models.Millis `json:"debitedAt"`
 }
 
-// values returns the query's parameters.
+// values returns the query as parameters of a URL.
 func (q ListQuery) values() url.Values {
 	v := url.Values{}
 	v.Set("from", strconv.FormatInt(int64(q.From), 10))
@@ -40,8 +41,8 @@ func (q ListQuery) values() url.Values {
 	return v
 }
 
-// parseListQuery reads the query part of a URL. Each parameter occurs at most once, and there are
-// no others.
+// parseListQuery reads the query part of a URL, the inverse of values. It refuses repeated and
+// unknown parameters.
 func parseListQuery(raw string) (q ListQuery, err error) {
 	v, err := url.ParseQuery(raw)
 	if err != nil {
@@ -93,7 +94,7 @@ func listReply(p ListPage) reply {
 func readList(q ListQuery, status int, body []byte) (ListPage, error) {
 	if status != http.StatusOK {
 		var e errorBody
-		_ = json.Unmarshal(body, &e) // the code only explains the error
+		_ = json.Unmarshal(body, &e) // the error text has the code, if there is one
 		return ListPage{}, fmt.Errorf("rail: list: HTTP %d, code %.40q", status, e.Error.Code)
 	}
 	var b listBody

@@ -31,12 +31,12 @@
 //	Unknown        nothing is known                                   no      Debit Lookup Cancel
 //
 // A final status is the truth about the requested debit: every later call under the key with the
-// same particulars reports it again. Conflict is the truth about the requested debit only. Lookup
-// reports the debit that holds the key.
+// same particulars reports it again. Conflict is final for the requested debit alone: the debit
+// that holds the key has its own status, which Lookup reports.
 //
-// The other statuses are about one call. Unavailable, Invalid and NotFound clear no earlier call
-// under the key: a debit that ended Unknown an hour ago may still arrive after them, or may have
-// succeeded. Only Cancel excludes that.
+// The other statuses are about one call. Unavailable, Invalid and NotFound say nothing about
+// earlier calls under the key: a debit that ended Unknown an hour ago may have succeeded, or may
+// still arrive. Only a final result of Cancel ends that doubt.
 //
 // # Memory
 //
@@ -50,9 +50,9 @@
 //
 // # Admission
 //
-// A rail may limit the rate of requests, so that each may have to wait. The preconditions of a
-// debit must be checked after that wait and right before the call. Callers therefore first Admit,
-// then check, then call. The calls themselves do not wait for admission.
+// A rail may limit the rate of requests, so a request may have to wait. The preconditions of a
+// debit must be checked after that wait, right before the call. Callers therefore first Admit, then
+// check, then call. The calls themselves do not wait for admission.
 //
 // # Adapters
 //
@@ -102,14 +102,14 @@ type Particulars struct {
 	Currency    string
 }
 
-// ConflictsWith reports whether the particulars are those of another debit than d. Zero particulars
-// conflict with none.
+// ConflictsWith reports whether p differs from the particulars of d. Zero particulars conflict with
+// no debit.
 func (p Particulars) ConflictsWith(d Debit) bool {
 	return p != Particulars{} && p != d.Particulars()
 }
 
-// Status is a rail's answer about one key. The zero Status is Unknown, so that a missing answer
-// claims nothing.
+// Status is the kind of a rail's answer about one key. The zero Status is Unknown, so that a
+// missing answer claims nothing.
 type Status int
 
 // The statuses. The table in the package comment shows the calls that report each.
@@ -180,7 +180,7 @@ func ParseReason(s string) Reason {
 	}
 }
 
-// Result is a rail's answer about one key.
+// Result is a rail's answer about one key: a status with its details.
 type Result struct {
 	Status Status
 	// Reason is set with Refused, and "" otherwise.
@@ -209,13 +209,13 @@ type Rail interface {
 	// Admit waits until the rail admits requests, and returns how many of n are admitted: at least
 	// 1, or 0 if ctx ends first or n is below 1. Each admission is for one item of a call that
 	// follows at once. An unused admission is lost. The organisation is the payee, so that
-	// admissions are fair between organisations. It is zero for look-ups and cancellations.
+	// admissions are fair between organisations. It is zero for look-ups, cancellations and List.
 	Admit(ctx context.Context, organisation models.OrganisationID, n int) int
 
 	// Debit takes the money of each debit, at most once for each key. The first debit that arrives
-	// under a key fixes its particulars. A later debit with the same particulars gets the answer of
-	// the first, with others Conflict. A debit under a key that was cancelled before any arrived is
-	// Cancelled. A debit that fails Validate is Invalid.
+	// under a key fixes its particulars. A later debit with the same particulars gets the result of
+	// the first. A later debit with other particulars is a Conflict. A debit under a key that was
+	// cancelled before any debit arrived is Cancelled. A debit that fails Validate is Invalid.
 	Debit(ctx context.Context, debits []Debit, report func(i int, r Result))
 
 	// Lookup reports the status of keys, and the particulars that they hold. It changes nothing.
@@ -226,16 +226,17 @@ type Rail interface {
 	// It reports the particulars as Lookup does. Cancel is idempotent.
 	Cancel(ctx context.Context, keys []string, report func(i int, r Result))
 
-	// List returns a page of the successful debits by time. It is one request, and changes nothing.
-	// An error means that nothing is known.
+	// List returns a page of the successful debits by time. The call is one request, for Admit as
+	// well, and changes nothing. After an error nothing is known.
 	List(ctx context.Context, q ListQuery) (ListPage, error)
 }
 
 // ErrInvalidKey reports that a text cannot be a key.
 var ErrInvalidKey = errors.New("rail: invalid key")
 
-// ValidateKey checks a key: 1 to 128 code points of valid UTF-8, no control characters, neither "."
-// nor "..". Lookup and Cancel report an invalid key as Unknown.
+// ValidateKey returns ErrInvalidKey unless the key has 1 to 128 code points of valid UTF-8, no
+// control, invisible or direction-changing characters, and is neither "." nor "..". Lookup and
+// Cancel report an invalid key as Unknown.
 func ValidateKey(key string) error {
 	if err := models.ValidateReference(key); err != nil {
 		return fmt.Errorf("%w: it %w", ErrInvalidKey, err)

@@ -10,8 +10,8 @@ import (
 )
 
 // Sandbox is a rail simulated in Postgres, for the sandbox environment. Its accounts are opened at
-// sign-up and behave as chosen there. A call needs one statement for all its keys, and waits for
-// slow accounts without a transaction.
+// sign-up and behave as chosen there. A call handles all its keys together in a few statements. It
+// holds no transaction while it waits for slow accounts.
 type Sandbox struct {
 	Unlimited
 	store *models.Store
@@ -68,7 +68,8 @@ type undecided struct {
 	dueIn time.Duration
 }
 
-// await reports undecided debits when they are decided, or as Unknown when ctx ends.
+// await reports each undecided debit once it is decided. When ctx ends, await reports the rest as
+// Unknown.
 func (s *Sandbox) await(ctx context.Context, open []undecided, report func(i int, r Result)) {
 	for len(open) > 0 {
 		next := open[0].dueIn
@@ -141,7 +142,8 @@ func (s *Sandbox) List(ctx context.Context, q ListQuery) (ListPage, error) {
 	return page, nil
 }
 
-// byKey runs a query for the valid keys and reports all keys.
+// byKey runs a query for the valid keys and reports all keys: invalid keys, and all keys after an
+// error, as Unknown.
 func (s *Sandbox) byKey(ctx context.Context, keys []string,
 	query func(context.Context, []string) ([]models.SandboxAnswer, error), report func(i int, r Result),
 ) {
@@ -175,7 +177,8 @@ func reportAll(indexes []int, r Result, report func(i int, r Result)) {
 	}
 }
 
-// failedCall returns the result of the debits in a call that failed as a whole.
+// failedCall returns the result of the debits that a failed call left without an answer:
+// Unavailable if nothing was debited for them, else Unknown.
 func failedCall(err error) Result {
 	if errors.Is(err, models.ErrSandboxUntouched) {
 		return Result{Status: Unavailable, Detail: err.Error()}

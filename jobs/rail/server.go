@@ -26,8 +26,8 @@ type ServerConfig struct {
 	Keys []SigningKey
 	// Faults are the faults to inject from the start.
 	Faults Faults
-	// WorkTimeout bounds the work on one request, which goes on after the client has disconnected;
-	// default 30 s.
+	// WorkTimeout bounds the work on one request; default 30 s. The work goes on after the client
+	// has disconnected.
 	WorkTimeout time.Duration
 	// Log defaults to slog.Default.
 	Log *slog.Logger
@@ -36,8 +36,8 @@ type ServerConfig struct {
 }
 
 // Server is an http.Handler that simulates a payment gateway: it serves the contract in HTTP.md
-// from any Rail, and injects faults. Beside the contract it serves the settings of the faults, with
-// signed requests:
+// from any Rail, and injects faults. It also serves the settings of the faults. Requests for them
+// must be signed as well:
 //
 //	GET /faults    the Faults as JSON, with the remaining counts
 //	PUT /faults    replaces them
@@ -53,7 +53,7 @@ type Server struct {
 
 var _ http.Handler = (*Server)(nil)
 
-// NewServer returns a Server.
+// NewServer returns a Server. It refuses an invalid signing key or invalid faults.
 func NewServer(cfg ServerConfig) (*Server, error) {
 	s := &Server{
 		rail: cfg.Rail, secrets: make(map[string][]byte), workTimeout: cfg.WorkTimeout, log: cfg.Log, now: cfg.Now,
@@ -84,7 +84,7 @@ func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("POST /debits", s.operation(opDebit, s.debit))
 	mux.Handle("GET /debits", s.operation(opList, s.list))
-	// {key} would not match the valid key "/".
+	// The patterns use {rest...}, because {key} would not match the valid key "/".
 	mux.Handle("GET /debits/{rest...}", s.operation(opLookup, s.byKey("", s.rail.Lookup)))
 	mux.Handle("POST /debits/{rest...}", s.operation(opCancel, s.byKey("/cancellation", s.rail.Cancel)))
 	mux.Handle("GET /faults", s.signed(s.getFaults))
@@ -95,7 +95,8 @@ func (s *Server) routes() *http.ServeMux {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// SetFaults replaces the faults and restarts their random numbers.
+// SetFaults replaces the faults and restarts their random numbers. It refuses values that are out
+// of range.
 func (s *Server) SetFaults(f Faults) error {
 	if err := f.check(); err != nil {
 		return fmt.Errorf("rail: faults: %w", err)
@@ -104,7 +105,7 @@ func (s *Server) SetFaults(f Faults) error {
 	return nil
 }
 
-// signed reads the body, and passes on requests with a valid signature only.
+// signed reads the body of each request and calls next if the signature is valid.
 func (s *Server) signed(next func(w http.ResponseWriter, r *http.Request, body []byte)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -144,7 +145,7 @@ func (s *Server) operation(
 	})
 }
 
-// answer writes the reply, or applies the fault to it.
+// answer writes the reply, or lets the first of the drawn faults replace or damage it.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, f drawnFaults, rep reply) {
 	switch {
 	case f.hang > 0:
@@ -165,7 +166,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, f drawnFaults, r
 	}
 }
 
-// disconnect writes raw bytes and closes the connection.
+// disconnect writes the last raw bytes and closes the connection.
 func (s *Server) disconnect(w http.ResponseWriter, last []byte) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -192,7 +193,7 @@ func (s *Server) debit(ctx context.Context, _ *http.Request, body []byte) reply 
 	return s.call(d.Key, func(report func(int, Result)) { s.rail.Debit(ctx, []Debit{d}, report) })
 }
 
-// byKey returns the work of requests that name a key in their path. The path ends in suffix.
+// byKey returns the work for requests to /debits/{key}{suffix}. do makes the call on the rail.
 func (s *Server) byKey(suffix string, do func(context.Context, []string, func(int, Result)),
 ) func(context.Context, *http.Request, []byte) reply {
 	return func(ctx context.Context, r *http.Request, _ []byte) reply {
@@ -233,12 +234,14 @@ func (s *Server) list(ctx context.Context, r *http.Request, _ []byte) reply {
 // notAdmitted is the detail of a request that timed out before the rail admitted it.
 const notAdmitted = "the rail did not admit the request in time"
 
+// call makes a rail call with one item and returns the reply to it.
 func (s *Server) call(key string, do func(report func(int, Result))) reply {
 	var got Result
 	do(func(_ int, r Result) { got = r })
 	return s.reply(key, got)
 }
 
+// reply returns the reply that carries a result, and logs a result with a detail.
 func (s *Server) reply(key string, got Result) reply {
 	if got.Detail != "" {
 		s.log.Info("rail: exceptional answer", "key", key, "status", got.Status.String(), "detail", got.Detail)

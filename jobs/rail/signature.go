@@ -16,7 +16,8 @@ import (
 const (
 	signatureHeader = "Rail-Signature"
 	signatureScheme = "rail-v1"
-	// signatureWindow is the maximum distance of a request's timestamp from the verifier's clock.
+	// signatureWindow is the maximum difference between a request's timestamp and the verifier's
+	// clock.
 	signatureWindow = 5 * time.Minute
 	maxKeyIDLength  = 64
 )
@@ -31,7 +32,8 @@ type SigningKey struct {
 	Secret []byte
 }
 
-// Sign sets a request's Rail-Signature header. The URL must not change afterwards.
+// Sign sets a request's Rail-Signature header. It signs the method, the URL's path and query, the
+// body and the time, so none of them may change afterwards.
 func (k SigningKey) Sign(r *http.Request, body []byte, now time.Time) {
 	s := signature{keyID: k.ID, timestamp: models.MillisOf(now)}
 	s.mac = s.sum(k.Secret, r.Method, r.URL.RequestURI(), body)
@@ -39,7 +41,7 @@ func (k SigningKey) Sign(r *http.Request, body []byte, now time.Time) {
 }
 
 // verifySignature checks the signature of a received request. secrets holds the secrets by key id.
-// The error is always ErrInvalidSignature.
+// Every error is ErrInvalidSignature.
 func verifySignature(r *http.Request, body []byte, secrets map[string][]byte, now time.Time) error {
 	values := r.Header.Values(signatureHeader)
 	if len(values) != 1 {
@@ -65,6 +67,8 @@ type signature struct {
 	mac       [sha256.Size]byte
 }
 
+// sum returns the HMAC-SHA256 of a request, as HTTP.md defines it. target is the path and query of
+// the request line.
 func (s signature) sum(secret []byte, method, target string, body []byte) [sha256.Size]byte {
 	digest := sha256.Sum256(body)
 	mac := hmac.New(sha256.New, secret)

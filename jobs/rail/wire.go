@@ -11,13 +11,14 @@ import (
 )
 
 const (
-	// maxBody is the maximum size of a body of the contract, in bytes, in both directions.
+	// maxBody is the maximum size of a body, in bytes, in both directions. A list has maxListBody
+	// instead.
 	maxBody = 64 << 10
-	// maxListBody is maxBody for the answer to a list.
+	// maxListBody is the maximum size of the answer to a list request, in bytes.
 	maxListBody = 1 << 20
 )
 
-// operation is one of the operations of the contract.
+// operation is one of the operations of the contract in HTTP.md.
 type operation string
 
 const (
@@ -38,7 +39,8 @@ type debitBody struct {
 	SiteID         models.SiteID         `json:"siteId"`
 }
 
-// statusBody is the body of a 200 or 202. It has either all of the particulars or none.
+// statusBody is the body of an answer with HTTP status 200 or 202. AgreementID, Amount and Currency
+// are either all set or all nil.
 type statusBody struct {
 	Key         string         `json:"key"`
 	Status      string         `json:"status"`
@@ -71,7 +73,7 @@ func (b *statusBody) setHeld(p Particulars) {
 	}
 }
 
-// errorBody is the body of every other status.
+// errorBody is the body of an answer with any other HTTP status.
 type errorBody struct {
 	Error struct {
 		Code    string `json:"code"`
@@ -119,8 +121,8 @@ func readAnswer(op operation, key string, status int, body []byte) Result {
 	return r
 }
 
-// readDebitAnswer reads the answer to a debit. An answer with the particulars of another debit is a
-// Conflict.
+// readDebitAnswer reads the answer to a debit. An answer with particulars other than those of d is
+// a Conflict.
 func readDebitAnswer(d Debit, status int, body []byte) Result {
 	r := readAny(opDebit, d.Key, status, body)
 	if r.Held.ConflictsWith(d) {
@@ -146,6 +148,7 @@ func readAny(op operation, key string, status int, body []byte) Result {
 	}
 }
 
+// readStatus reads an answer with HTTP status 200 or 202. A final status needs a 200.
 func readStatus(key string, status int, body []byte) Result {
 	var b statusBody
 	if err := json.Unmarshal(body, &b); err != nil {
@@ -172,13 +175,14 @@ func readStatus(key string, status int, body []byte) Result {
 	}
 }
 
-// reply is an answer of the contract.
+// reply is an answer to send: its HTTP status, and its body in JSON.
 type reply struct {
 	status int
 	body   []byte
 }
 
-// replyTo returns the answer that carries a result. readAnswer and readDebitAnswer are its inverse.
+// replyTo returns the answer that carries a result without its detail. readAnswer and
+// readDebitAnswer are its inverse.
 func replyTo(key string, r Result) reply {
 	switch r.Status {
 	case Succeeded, Refused, Cancelled:

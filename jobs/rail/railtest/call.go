@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// TB is the part of a test that this package uses. *testing.T and *rapid.T implement it.
+// TB is the part of testing.TB that this package uses. *testing.T and *rapid.T implement it.
 type TB interface {
 	Helper()
 	Context() context.Context
@@ -18,8 +18,9 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Debit waits for admission and calls Debit. It checks that each debit is reported exactly once and
-// before the return, and returns the results in the order of the debits.
+// Debit waits for admission, for the organisation of the first debit, and calls r.Debit. It returns
+// the results in the order of the debits. The test fails unless r reports each debit exactly once,
+// before r.Debit returns, and with a result that rail.Rail allows.
 func Debit(ctx context.Context, t TB, r rail.Rail, debits ...rail.Debit) []rail.Result {
 	t.Helper()
 	var payee models.OrganisationID
@@ -32,7 +33,7 @@ func Debit(ctx context.Context, t TB, r rail.Rail, debits ...rail.Debit) []rail.
 	})
 }
 
-// Lookup waits for admission and calls Lookup, with the same checks as Debit.
+// Lookup waits for admission and calls r.Lookup, with the same checks as Debit.
 func Lookup(ctx context.Context, t TB, r rail.Rail, keys ...string) []rail.Result {
 	t.Helper()
 	admit(ctx, t, r, models.OrganisationID{}, len(keys))
@@ -41,7 +42,7 @@ func Lookup(ctx context.Context, t TB, r rail.Rail, keys ...string) []rail.Resul
 	})
 }
 
-// Cancel waits for admission and calls Cancel, with the same checks as Debit.
+// Cancel waits for admission and calls r.Cancel, with the same checks as Debit.
 func Cancel(ctx context.Context, t TB, r rail.Rail, keys ...string) []rail.Result {
 	t.Helper()
 	admit(ctx, t, r, models.OrganisationID{}, len(keys))
@@ -65,14 +66,14 @@ func admit(ctx context.Context, t TB, r rail.Rail, organisation models.Organisat
 	}
 }
 
-// reports collects the reports of a call.
+// reports collects the reports of one call.
 type reports struct {
 	mu       sync.Mutex
 	results  []rail.Result
-	times    []int
+	times    []int // number of reports, by index
 	order    []int // indexes in the order of the reports
-	returned bool
-	late     bool
+	returned bool  // the call has returned
+	late     bool  // a report came after that
 }
 
 func newReports(n int) *reports {
@@ -97,10 +98,10 @@ var (
 	cancelResults = []rail.Status{rail.Unknown, rail.Succeeded, rail.Refused, rail.Cancelled}
 )
 
-// isWellFormed reports whether the result is a valid report of a call that may report the statuses.
+// isWellFormed reports whether a call that may report the statuses may report this result.
 func isWellFormed(r rail.Result, statuses []rail.Status) bool {
 	holds := r.Held != rail.Particulars{}
-	ofDebit := slices.Contains(statuses, rail.Conflict)
+	ofDebit := slices.Contains(statuses, rail.Conflict) // only Debit reports Conflict
 	mayHold := !ofDebit && r.Status != rail.NotFound
 	mustHold := !ofDebit && (r.Status == rail.Succeeded || r.Status == rail.Refused)
 	complete := r.Held.AgreementID != "" && r.Held.Amount > 0 && r.Held.Currency != ""
@@ -108,7 +109,8 @@ func isWellFormed(r rail.Result, statuses []rail.Status) bool {
 		(mayHold || !holds) && (holds || !mustHold) && (complete || !holds)
 }
 
-// check ends the call and checks its reports.
+// check checks the reports of a call that has just returned, and at the end of the test that none
+// came later.
 func (s *reports) check(t TB, statuses []rail.Status) {
 	t.Helper()
 	s.mu.Lock()

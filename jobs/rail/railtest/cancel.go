@@ -8,8 +8,9 @@ import (
 	"partnerbilling/models"
 )
 
-// testCancelThenDebit debits keys that were cancelled before any debit arrived. They hold nothing,
-// before and after.
+// testCancelThenDebit is a test of the conformance suite, as are the other tests in this file. It
+// debits keys that were cancelled before any debit arrived. They hold no particulars, before and
+// after the debits.
 func testCancelThenDebit(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays)
@@ -24,6 +25,7 @@ func testCancelThenDebit(t *testing.T, f Fixture) {
 	f.wantDebited(t, map[string]models.Amount{"c": 100})
 }
 
+// testDebitThenCancel cancels keys with a final result. They keep it.
 func testDebitThenCancel(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays, models.BehaviourLimitExceeded)
@@ -34,7 +36,7 @@ func testDebitThenCancel(t *testing.T, f Fixture) {
 	f.wantDebited(t, map[string]models.Amount{"a": 100})
 }
 
-// testCancelRacesDebit debits and cancels keys at once. Both calls must report the same status.
+// testCancelRacesDebit debits and cancels each key at once. Both calls must report the same status.
 func testCancelRacesDebit(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays)
@@ -60,6 +62,8 @@ func testCancelRacesDebit(t *testing.T, f Fixture) {
 	f.wantDebited(t, debited)
 }
 
+// testCancelUndecided cancels a debit that the rail has accepted and not decided yet. The key keeps
+// the debit's particulars.
 func testCancelUndecided(t *testing.T, f Fixture) {
 	ctx, d := t.Context(), debit("a", "slow")
 	f.open(t, models.BehaviourSlow)

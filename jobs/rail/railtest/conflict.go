@@ -9,8 +9,8 @@ import (
 	"partnerbilling/models"
 )
 
-// changed returns copies of d, each with one of the particulars changed. The other agreement must
-// pay.
+// changed returns copies of d, each with one of the particulars changed. The caller opens the
+// agreement "another" for them, with an account that pays.
 func changed(d rail.Debit) []rail.Debit {
 	amount, agreement, currency := d, d, d
 	amount.Amount++
@@ -19,7 +19,8 @@ func changed(d rail.Debit) []rail.Debit {
 	return []rail.Debit{amount, agreement, currency}
 }
 
-// testConflict debits again with each of the particulars changed. The key keeps its particulars.
+// testConflict is a test of the conformance suite, as are the other tests in this file. It repeats
+// debits with each of the particulars changed. The keys keep their particulars.
 func testConflict(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays, models.BehaviourDeclines)
@@ -40,7 +41,7 @@ func testConflict(t *testing.T, f Fixture) {
 	f.wantDebited(t, map[string]models.Amount{"a": 100})
 }
 
-// testConflictInOneCall debits keys twice in one call, with different particulars. One debit of
+// testConflictInOneCall debits each key twice in one call, with different particulars. One debit of
 // each key succeeds.
 func testConflictInOneCall(t *testing.T, f Fixture) {
 	f.open(t, models.BehaviourPays)
@@ -57,8 +58,8 @@ func testConflictInOneCall(t *testing.T, f Fixture) {
 	}
 }
 
-// testConflictAtOnce debits the same keys with different particulars at once, for half of the
-// callers in the opposite order.
+// testConflictAtOnce lets several callers debit the same keys at once, each with other particulars.
+// Half of the callers list the keys in reverse order.
 func testConflictAtOnce(t *testing.T, f Fixture) {
 	const keys = 20
 	f.open(t, models.BehaviourPays)
@@ -97,8 +98,8 @@ func testConflictAtOnce(t *testing.T, f Fixture) {
 	}
 }
 
-// wantOneWinner checks that exactly one of the debits under a key succeeded, that the key holds it,
-// and that the others are conflicts.
+// wantOneWinner checks that exactly one of the debits under a key succeeded, that the key holds its
+// particulars, and that the others are conflicts.
 func (f Fixture) wantOneWinner(t TB, debits []rail.Debit, got []rail.Result) {
 	t.Helper()
 	key := debits[0].Key

@@ -10,7 +10,8 @@ import (
 	"partnerbilling/models"
 )
 
-// oddKeys are valid keys that a careless path, query or statement confuses.
+// oddKeys are valid keys that an adapter confuses if it builds a URL or an SQL statement
+// carelessly.
 var oddKeys = []string{
 	"a/b", "a%2Fb", "a%2fb", "a//b", "/", "//", "a/../b", "...", ".a", "%", "%%", "%2E%2E",
 	"a+b", "a b", " ", "a?b=c", "a#b",
@@ -18,6 +19,8 @@ var oddKeys = []string{
 	"cancellation", "a/cancellation", "null", strings.Repeat("🦆", models.MaxReferenceLength),
 }
 
+// testOddKeys debits, looks up and cancels odd keys. It is a test of the conformance suite, as are
+// the other tests in this file.
 func testOddKeys(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays)
@@ -84,8 +87,8 @@ var invalidChanges = []func(*rail.Debit){
 	func(d *rail.Debit) { d.CustomerID = "\xff" },
 }
 
-// testInvalidLeavesTheKey makes invalid debits before and after other calls under a key. They do
-// not change the key, and are always Invalid.
+// testInvalidLeavesTheKey makes invalid debits before and after other calls under the same keys.
+// They are always Invalid, and do not change the keys.
 func testInvalidLeavesTheKey(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays, models.BehaviourDeclines)
@@ -111,6 +114,7 @@ func testInvalidLeavesTheKey(t *testing.T, f Fixture) {
 	f.wantDebited(t, map[string]models.Amount{"paid": 100})
 }
 
+// testContextEndedBefore makes calls whose context has ended. They must have no effect.
 func testContextEndedBefore(t *testing.T, f Fixture) {
 	f.open(t, models.BehaviourPays)
 	ended, cancel := context.WithCancel(t.Context())
@@ -122,6 +126,7 @@ func testContextEndedBefore(t *testing.T, f Fixture) {
 	want(t, "debit in time", Debit(t.Context(), t, f.Rail, debit("a", "pays")), succeeded)
 }
 
+// testContextEndsWhileDeciding ends the context while the rail decides a slow debit.
 func testContextEndsWhileDeciding(t *testing.T, f Fixture) {
 	f.open(t, models.BehaviourPays, models.BehaviourSlow)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -129,7 +134,7 @@ func testContextEndsWhileDeciding(t *testing.T, f Fixture) {
 	done := make(chan []rail.Result)
 	go func() { done <- Debit(ctx, t, f.Rail, debit("slow", "slow"), debit("fast", "pays")) }()
 	f.awaitArrival(t.Context(), t, debit("slow", "slow"))
-	// The fast debit is in the same call: by now it was sent, or it never will be.
+	// The fast debit of the same call may have been sent by now. If not, it never will be.
 	cancel()
 	got := <-done
 	want(t, "slow", got[:1], unknown)
@@ -146,8 +151,8 @@ func testContextEndsWhileDeciding(t *testing.T, f Fixture) {
 	want(t, "afterwards", Lookup(t.Context(), t, f.Rail, "slow", "fast"), final...)
 }
 
-// testAdmission has several organisations ask for admission at once, each until all its requests
-// are admitted. A caller that asks for less than one gets none.
+// testAdmission lets several organisations ask for admission at once, each until all its requests
+// are admitted. A caller that asks for fewer than one gets none.
 func testAdmission(t *testing.T, f Fixture) {
 	const organisations, each = 8, 30
 	concurrently(organisations, func(n int) {

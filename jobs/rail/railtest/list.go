@@ -13,8 +13,8 @@ import (
 // farFuture is a time after every debit of a test.
 const farFuture = models.Millis(4_000_000_000_000)
 
-// List waits for admission and reads a page of the list. It checks the order and the bounds of the
-// page. If the rail returns an error, List ends the test.
+// List waits for admission and reads a page of the rail's list of successful debits. It checks the
+// order and the bounds of the page. If the rail returns an error, List ends the test.
 func List(ctx context.Context, t TB, r rail.Rail, q rail.ListQuery) rail.ListPage {
 	t.Helper()
 	admit(ctx, t, r, models.OrganisationID{}, 1)
@@ -73,7 +73,8 @@ func wantListed(t TB, got []rail.ListedDebit, want ...rail.Debit) {
 	}
 }
 
-// testList lists what has taken money, and nothing else.
+// testList checks that the list has exactly the debits that took money. It is a test of the
+// conformance suite, as are the other tests in this file.
 func testList(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays, models.BehaviourInsufficientFunds, models.BehaviourAnswerLost)
@@ -108,7 +109,7 @@ func testListPages(t *testing.T, f Fixture) {
 	}
 }
 
-// testListRange reads parts of the list, by time.
+// testListRange reads parts of the list with different From, To and AfterKey.
 func testListRange(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays)
@@ -162,7 +163,7 @@ func testListWhileDebiting(t *testing.T, f Fixture) {
 		made := make([][]rail.Debit, writers)
 		concurrently(writers, func(n int) {
 			for i := range each {
-				// Keys descend, so that a reader that follows the keys alone misses them.
+				// Keys descend: a reader that followed the keys alone would miss debits.
 				d := debit(fmt.Sprintf("%03d", 999-round*100-n*10-i), "pays")
 				made[n] = append(made[n], d)
 				Debit(t.Context(), t, f.Rail, d)
@@ -178,6 +179,7 @@ func testListWhileDebiting(t *testing.T, f Fixture) {
 	wantListed(t, append(seen, got...), debits...)
 }
 
+// testListRefusesQueries checks that invalid queries, and a call whose context has ended, fail.
 func testListRefusesQueries(t *testing.T, f Fixture) {
 	for _, q := range []rail.ListQuery{
 		{To: 1}, {To: 1, Limit: -1}, {To: 1, Limit: rail.MaxListed + 1},

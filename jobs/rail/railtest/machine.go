@@ -16,21 +16,24 @@ import (
 // ledger is a minimal model of a rail's records: one entry per key.
 type ledger map[string]entry
 
+// entry is the record of one key.
 type entry struct {
 	debit  rail.Debit // zero if the key was cancelled before any debit arrived
 	result rail.Result
 }
 
-// held returns the result with the particulars of the key.
+// held returns the entry as Lookup and Cancel report it, with the particulars of the key.
 func (e entry) held() rail.Result { return held(e.debit, e.result) }
 
-// machineAgreements are the accounts of the machine. Their answers do not depend on time.
+// machineAgreements are the agreements that testMachine debits, named after the behaviours of their
+// accounts. "pays" occurs twice, so that it is drawn more often. The last one has no account. The
+// answers do not depend on time.
 var machineAgreements = []models.Behaviour{
 	models.BehaviourPays, models.BehaviourPays, models.BehaviourInsufficientFunds, models.BehaviourDeclines,
 	models.BehaviourAnswerLost, models.BehaviourBankDown, "noSuchAgreement",
 }
 
-// debit records a debit and returns the answer of a rail.
+// debit records a debit in the model and returns the answer that a rail must give.
 func (l ledger) debit(d rail.Debit) rail.Result {
 	if d.Amount < 1 {
 		return invalid
@@ -73,8 +76,8 @@ func (l ledger) cancel(key string) rail.Result {
 	return l[key].held()
 }
 
-// testMachine makes random calls with random keys, some of them at once, and compares every answer
-// with the model.
+// testMachine makes random calls with random keys, some of them concurrently. It compares every
+// answer with the model. It is a test of the conformance suite.
 func testMachine(t *testing.T, f Fixture) {
 	f.open(t, slices.Compact(slices.Clone(machineAgreements[:len(machineAgreements)-1]))...)
 	var runs atomic.Int64
@@ -94,6 +97,7 @@ func testMachine(t *testing.T, f Fixture) {
 	})
 }
 
+// machine makes random calls on the rail of a fixture and the same calls on the model.
 type machine struct {
 	fixture Fixture
 	model   ledger
@@ -151,6 +155,7 @@ func (m *machine) raceCancel(rt *rapid.T) {
 			byCancel = Cancel(rt.Context(), rt, m.fixture.Rail, key)[0]
 		}
 	})
+	// The cancellation came first: an earlier debit would have been recorded, or Unavailable.
 	if byCancel.Status == rail.Cancelled && m.model.lookup(key) == notFound && byDebit.Status != rail.Unavailable {
 		m.model.cancel(key)
 	}

@@ -13,28 +13,30 @@ import (
 	"partnerbilling/models"
 )
 
-// Calls counts the calls with a key.
+// Calls counts the calls of each kind with a key.
 type Calls struct{ Debits, Lookups, Cancels int }
 
-// Scripted is a rail in memory, for tests of the users of rails. It keeps the rules of the port,
-// answers at once, follows a script for each key, and records all calls.
+// Scripted is a rail in memory, for tests of code that uses a rail. It keeps the rules of
+// rail.Rail, answers at once, follows a script for each key, and records all calls.
 type Scripted struct {
-	mu         sync.Mutex           // guards the fields below
-	fallback   Step                 // of debits without a script
-	scripts    map[string][]Step    // remaining steps, by key or agreement
-	started    map[[2]string][]Step // remaining steps of an agreement's script for a key, by key and agreement
-	records    map[string]scriptedRecord
-	hanging    map[string][]*hanging
-	calls      map[string]Calls
-	moved      []movement
-	now        func() models.Millis
-	down       bool
+	mu       sync.Mutex        // guards the fields below
+	fallback Step              // of debits without a script
+	scripts  map[string][]Step // remaining steps, by key or agreement
+	// started has each key's remaining steps of its agreement's script, by key and agreement.
+	started    map[[2]string][]Step
+	records    map[string]scriptedRecord // by key
+	hanging    map[string][]*hanging     // by key
+	calls      map[string]Calls          // by key
+	moved      []movement                // in the order of the debits
+	now        func() models.Millis      // the clock of the list
+	down       bool                      // unreachable
 	admissions admissions
 	changed    chan struct{} // closed and replaced at every change that await may wait for
 }
 
+// scriptedRecord is the final result under a key.
 type scriptedRecord struct {
-	debit  rail.Debit // zero if cancelled before any debit arrived
+	debit  rail.Debit // zero if the key was cancelled before any debit arrived
 	result rail.Result
 }
 
@@ -62,17 +64,18 @@ func NewScripted() *Scripted {
 	}
 }
 
-// Script sets the steps of the next debit calls with a key, or with each key of an agreement that
-// has no call so far. A call with a key that has a final result gets that result, and uses up no
-// step but Invalid.
+// Script sets the steps of the next debit calls with a key or an agreement. The script of an
+// agreement starts anew for each of its keys, but does not affect keys that have used a step
+// before. The script of a key precedes that of its agreement. A debit with a key that has a final
+// result gets that result. It uses up no step, unless the next one is Invalid.
 func (s *Scripted) Script(keyOrAgreement string, steps ...Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.scripts[keyOrAgreement] = steps
 }
 
-// SetDefault sets the step of debit calls without a script, or after its end. It is Succeed at
-// first.
+// SetDefault sets the step of debit calls without a script, or after the end of their script.
+// NewScripted sets Succeed.
 func (s *Scripted) SetDefault(step Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +89,7 @@ func (s *Scripted) SetClock(now func() models.Millis) {
 	s.now = now
 }
 
-// Forget removes a key, as if the rail had never seen it.
+// Forget removes a key, as if the rail had never seen it. The counts of calls and the script stay.
 func (s *Scripted) Forget(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,14 +97,15 @@ func (s *Scripted) Forget(key string) {
 	s.moved = slices.DeleteFunc(s.moved, func(m movement) bool { return m.debit.Key == key })
 }
 
-// SetDown makes the rail unreachable, or reachable again.
+// SetDown makes the rail unreachable, or reachable again. An unreachable rail answers debits with
+// Unavailable, look-ups and cancellations with Unknown, and List with an error.
 func (s *Scripted) SetDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = down
 }
 
-// Release lets the hanging debits of a key arrive, whether or not their callers still wait.
+// Release lets the debits of a key that Hang holds arrive, whether or not their callers still wait.
 func (s *Scripted) Release(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +125,8 @@ func (s *Scripted) Calls(key string) Calls {
 	return s.calls[key]
 }
 
-// AwaitCalls waits until there have been at least as many calls of each kind with a key. It fails
-// the test after awaitTimeout.
+// AwaitCalls waits until the numbers of calls with a key have reached atLeast. It fails the test
+// after a minute.
 func (s *Scripted) AwaitCalls(t TB, key string, atLeast Calls) {
 	t.Helper()
 	s.await(t, fmt.Sprintf("%+v with key %q", atLeast, key), func() (bool, string) {
@@ -132,11 +136,11 @@ func (s *Scripted) AwaitCalls(t TB, key string, atLeast Calls) {
 	})
 }
 
-// awaitTimeout bounds each wait for a condition.
+// awaitTimeout bounds each wait of AwaitCalls and AwaitAdmitCallers.
 const awaitTimeout = time.Minute
 
-// await waits until the condition is met. check runs under mu. It also returns the current state,
-// for the message of a failure.
+// await waits until check returns done. check runs under mu, and also returns the current state for
+// the message of a failure.
 func (s *Scripted) await(t TB, wanted string, check func() (done bool, state string)) {
 	t.Helper()
 	timeout := time.NewTimer(awaitTimeout)
@@ -165,8 +169,8 @@ func (s *Scripted) notify() {
 	s.changed = make(chan struct{})
 }
 
-// Moved returns the debits that took money, in order. There is never more than one for a key. Two
-// keys may have one purpose: a test must check that itself.
+// Moved returns the debits that took money, in order. There is never more than one for a key. A
+// test must check itself that no two keys served the same purpose.
 func (s *Scripted) Moved() []rail.Debit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +227,8 @@ func (s *Scripted) Cancel(ctx context.Context, keys []string, report func(i int,
 	}
 }
 
-// List implements rail.Rail. The list is complete up to the clock's present millisecond.
+// List implements rail.Rail. The list is complete up to, but not including, the current
+// millisecond.
 func (s *Scripted) List(ctx context.Context, q rail.ListQuery) (rail.ListPage, error) {
 	if err := q.Validate(); err != nil {
 		return rail.ListPage{}, err
@@ -252,6 +257,8 @@ func (s *Scripted) List(ctx context.Context, q rail.ListQuery) (rail.ListPage, e
 	return page, nil
 }
 
+// byKey counts a call with a key and returns its answer: Unknown if the rail is down, the call has
+// ended or the key is invalid. answer runs under mu.
 func (s *Scripted) byKey(ctx context.Context, key string, count func(*Calls), answer func() rail.Result) rail.Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +269,7 @@ func (s *Scripted) byKey(ctx context.Context, key string, count func(*Calls), an
 	return answer()
 }
 
-// count records a call and notifies the waiting tests. The caller holds mu.
+// count counts a call, uses up its admission and notifies the waiting tests. The caller holds mu.
 func (s *Scripted) count(key string, add func(*Calls)) {
 	c := s.calls[key]
 	add(&c)
@@ -271,11 +278,12 @@ func (s *Scripted) count(key string, add func(*Calls)) {
 	s.notify()
 }
 
-// receive handles a debit call. If the debit hangs, its result comes over answer.
+// receive handles a debit call, whether or not it reaches the rail. If the debit hangs, its result
+// comes over answer.
 func (s *Scripted) receive(ctx context.Context, d rail.Debit, answer chan rail.Result) (r rail.Result, hangs bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The call counts last, so that AwaitCalls returns after it has had its effect.
+	// The call is counted last, so that AwaitCalls returns only after the effect of the call.
 	defer s.count(d.Key, func(c *Calls) { c.Debits++ })
 	if s.down || ctx.Err() != nil {
 		return rail.Result{Status: rail.Unavailable, Detail: "nothing was sent"}, false
@@ -314,6 +322,7 @@ func (s *Scripted) arrive(d rail.Debit, answer chan rail.Result) (r rail.Result,
 	}
 }
 
+// record records the final result of a debit and returns it. The caller holds mu.
 func (s *Scripted) record(d rail.Debit, r rail.Result) rail.Result {
 	s.records[d.Key] = scriptedRecord{d, r}
 	if r.Status == rail.Succeeded {
@@ -330,7 +339,7 @@ func (rec scriptedRecord) answerTo(d rail.Debit) rail.Result {
 	return rec.result
 }
 
-// held returns the result with the particulars of the key.
+// held returns the record as Lookup and Cancel report it, with the particulars of the key.
 func (rec scriptedRecord) held() rail.Result {
 	r := rec.result
 	r.Held = rec.debit.Particulars()

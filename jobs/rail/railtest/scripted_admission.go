@@ -12,20 +12,21 @@ type admissions struct {
 	limited bool
 	allowed int                           // remaining, if limited
 	max     int                           // per call of Admit; 0 means no maximum
-	waiting int                           // calls of Admit
+	waiting int                           // calls that wait in Admit
 	total   map[models.OrganisationID]int // admitted so far
-	unused  int                           // admitted to any organisation, and not used by a call so far
-	missing int                           // items of calls without admission
+	unused  int                           // admissions that no call has used so far
+	missing int                           // items of calls that had no admission
 }
 
-// LimitAdmission makes Admit wait for the admissions that Allow adds.
+// LimitAdmission makes Admit wait for the admissions that Allow adds. Without it, Admit admits at
+// once.
 func (s *Scripted) LimitAdmission() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.admissions.limited = true
 }
 
-// Allow lets Admit grant n more admissions after LimitAdmission.
+// Allow lets Admit grant n more admissions while LimitAdmission applies.
 func (s *Scripted) Allow(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,15 +34,15 @@ func (s *Scripted) Allow(n int) {
 	s.notify()
 }
 
-// SetMaxAdmitted sets the maximum number of admissions that one call of Admit returns; 0: none.
+// SetMaxAdmitted sets the maximum number of admissions that one call of Admit grants. 0, the
+// default, means no maximum.
 func (s *Scripted) SetMaxAdmitted(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.admissions.max = n
 }
 
-// AwaitAdmitCallers waits until at least n callers wait in Admit. It fails the test after
-// awaitTimeout.
+// AwaitAdmitCallers waits until at least n callers wait in Admit. It fails the test after a minute.
 func (s *Scripted) AwaitAdmitCallers(t TB, n int) {
 	t.Helper()
 	s.await(t, fmt.Sprintf("%d callers in Admit", n), func() (bool, string) {
@@ -56,7 +57,7 @@ func (s *Scripted) Admitted(organisation models.OrganisationID) int {
 	return s.admissions.total[organisation]
 }
 
-// Unadmitted returns the number of items in calls so far that had no admission.
+// Unadmitted returns the number of debits, keys and list requests so far that had no admission.
 func (s *Scripted) Unadmitted() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +87,8 @@ func (s *Scripted) Admit(ctx context.Context, organisation models.OrganisationID
 	return n
 }
 
-// awaitAllowed waits until admissions are allowed or the context ends. The caller holds mu, which
-// awaitAllowed unlocks while it waits.
+// awaitAllowed waits until an admission is allowed or the context ends. The caller holds mu.
+// awaitAllowed unlocks it while it waits.
 func (s *Scripted) awaitAllowed(ctx context.Context) {
 	s.admissions.waiting++
 	s.notify()

@@ -2,12 +2,13 @@ package railtest
 
 import "partnerbilling/jobs/rail"
 
-// Step is the effect of one debit call on a Scripted rail.
+// Step is the effect of one debit call on a Scripted rail. The zero Step is Succeed.
 type Step struct {
 	kind   stepKind
 	reason rail.Reason
 }
 
+// stepKind is the kind of a Step.
 type stepKind int
 
 const (
@@ -20,26 +21,26 @@ const (
 	stepInvalid
 )
 
-// The steps. Refuse returns another.
+// The steps without a parameter. Refuse returns the others.
 var (
-	// Succeed debits.
+	// Succeed debits and answers Succeeded.
 	Succeed = Step{kind: stepSucceed}
-	// Unavailable debits nothing and answers Unavailable.
+	// Unavailable answers Unavailable. Nothing is debited or recorded.
 	Unavailable = Step{kind: stepUnavailable}
 	// LoseAnswer debits and answers Unknown.
 	LoseAnswer = Step{kind: stepLoseAnswer}
-	// LoseRequest debits nothing and answers Unknown.
+	// LoseRequest answers Unknown. Nothing is debited or recorded.
 	LoseRequest = Step{kind: stepLoseRequest}
 	// Hang holds the call until Release, which continues with the next step of the script. If the
-	// context of the call ends before, the answer is Unknown. The debit still arrives with Release,
-	// unless the key was cancelled meanwhile.
+	// context of the call ends before that, the answer is Unknown. The debit still arrives with
+	// Release, unless the key was cancelled meanwhile.
 	Hang = Step{kind: stepHang}
-	// Invalid debits and records nothing, and answers Invalid. It comes before the lookup of the
-	// key, so that it also applies to a key with a final result.
+	// Invalid answers Invalid. Nothing is debited or recorded. Unlike other steps, it also applies
+	// to a key with a final result.
 	Invalid = Step{kind: stepInvalid}
 )
 
-// Refuse returns the step that records and answers a refusal.
+// Refuse returns the step that records a refusal with the reason and answers it.
 func Refuse(reason rail.Reason) Step { return Step{kind: stepRefuse, reason: reason} }
 
 // nextStep returns the next step of the debit's script, and uses it up.
@@ -57,7 +58,8 @@ func (s *Scripted) peekStep(d rail.Debit) Step {
 	return step
 }
 
-// script returns the remaining steps of the debit's script, and a function that replaces them.
+// script returns the remaining steps of the debit's script, and a function that replaces them. The
+// script of the key precedes that of the agreement.
 func (s *Scripted) script(d rail.Debit) (steps []Step, set func([]Step)) {
 	if steps, own := s.scripts[d.Key]; own {
 		return steps, func(left []Step) { s.scripts[d.Key] = left }
@@ -70,7 +72,7 @@ func (s *Scripted) script(d rail.Debit) (steps []Step, set func([]Step)) {
 	return steps, func(left []Step) { s.started[id] = left }
 }
 
-// first returns the first of the steps and the others.
+// first returns the first of the steps, or the default if there is none, and the others.
 func (s *Scripted) first(steps []Step) (step Step, left []Step) {
 	if len(steps) == 0 {
 		return s.fallback, nil

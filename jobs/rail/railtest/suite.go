@@ -1,5 +1,6 @@
-// Package railtest tests payment rails and their users. Run is the conformance suite of all
-// adapters. Scripted is a rail in memory, for tests of the users of a rail.
+// Package railtest tests payment rails and the code that uses them. Run is the conformance suite of
+// every implementation of rail.Rail. Scripted is a rail in memory, for tests of code that uses a
+// rail.
 package railtest
 
 import (
@@ -17,12 +18,12 @@ import (
 // Fixture is a rail under test, with functions that set up its accounts and inspect it.
 type Fixture struct {
 	Rail rail.Rail
-	// Open opens the account behind an agreement.
+	// Open opens the account of an agreement. The account behaves as b says.
 	Open func(t TB, agreementID string, b models.Behaviour)
-	// Advance advances the clock of the rail. It is nil for a rail without a clock: its accounts
-	// are never slow and never recover from BankDown, and Run skips their tests.
+	// Advance advances the clock of the rail. It is nil for a rail without accounts that depend on
+	// time. Run then skips the tests that need such accounts.
 	Advance func(t TB, by time.Duration)
-	// Debited returns the amounts that the rail has debited, by key, from its own list.
+	// Debited returns the amounts that the rail has debited, by key, from the rail's own records.
 	Debited func(t TB) map[string]models.Amount
 	// Complete advances the rail's clock until its list has every debit made so far. No debit may
 	// be under way.
@@ -83,12 +84,12 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	}
 }
 
-// debit returns a debit of 1.00 AUD.
+// debit returns a debit of 1.00 AUD under a key.
 func debit(key, agreement string) rail.Debit {
 	return rail.Debit{Key: key, AgreementID: agreement, CustomerID: "cus-1", Amount: 100, Currency: "AUD"}
 }
 
-// open opens an account for each behaviour. Its agreement is named after the behaviour.
+// open opens an account for each behaviour, under an agreement with the name of the behaviour.
 func (f Fixture) open(t TB, behaviours ...models.Behaviour) {
 	t.Helper()
 	for _, b := range behaviours {
@@ -117,14 +118,14 @@ func refused(reason rail.Reason) rail.Result {
 	return rail.Result{Status: rail.Refused, Reason: reason}
 }
 
-// held returns the result of Lookup or Cancel for a key that holds the debit.
+// held returns r as Lookup or Cancel reports it for a key that holds the debit.
 func held(d rail.Debit, r rail.Result) rail.Result {
 	r.Held = d.Particulars()
 	return r
 }
 
-// heldAll returns the results of Lookup or Cancel for keys that hold the debits. NotFound holds
-// nothing.
+// heldAll returns results as Lookup or Cancel reports them for keys that hold the debits. A
+// NotFound holds nothing.
 func heldAll(debits []rail.Debit, results ...rail.Result) []rail.Result {
 	all := slices.Clone(results)
 	for i, r := range all {
@@ -224,7 +225,8 @@ func testBankDown(t *testing.T, f Fixture) {
 	f.Advance(t, models.SandboxBankDownFor)
 	dearer := d
 	dearer.Amount++
-	want(t, "later", Debit(ctx, t, f.Rail, dearer), succeeded) // an Unavailable call does not fix the particulars
+	// The Unavailable call has not fixed the particulars.
+	want(t, "later", Debit(ctx, t, f.Rail, dearer), succeeded)
 	want(t, "with the first particulars", Debit(ctx, t, f.Rail, d), conflict)
 	f.wantDebited(t, map[string]models.Amount{"k": 101})
 }
@@ -263,7 +265,8 @@ func testSameKeyInOneCall(t *testing.T, f Fixture) {
 	f.wantDebited(t, map[string]models.Amount{"a": 100})
 }
 
-// testSameKeyAtOnce debits the same keys at once, for half of the callers in the opposite order.
+// testSameKeyAtOnce lets several callers debit the same keys at once. Half of the callers list the
+// keys in reverse order.
 func testSameKeyAtOnce(t *testing.T, f Fixture) {
 	const callers, keys = 8, 20
 	f.open(t, models.BehaviourPays)
@@ -292,7 +295,8 @@ func testUnseen(t *testing.T, f Fixture) {
 	want(t, "lookup", Lookup(ctx, t, f.Rail, "a", "b"), held(debit("a", "pays"), succeeded), notFound)
 }
 
-// awaitArrival looks up the key until it holds the debit of a slow account.
+// awaitArrival waits until the rail has accepted the debit of a slow account and not decided it
+// yet.
 func (f Fixture) awaitArrival(ctx context.Context, t TB, d rail.Debit) {
 	t.Helper()
 	for ctx.Err() == nil {
