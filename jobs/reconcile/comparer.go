@@ -1,19 +1,19 @@
 // Package reconcile compares the ledger with the rail's list of debits, both ways: each debit must
 // have its entry, and each entry its debit, with the same amount, currency and agreement.
 //
-// The rail's list is read by time, in pages. The ledger is read in windows of time, and within a
-// window by Site, time and key. The rail's list has a watermark below which it never changes. The
-// comparison ends there, or RecordingDelay before now if that is earlier, so that answers on their
-// way have been recorded. A debit without an entry whose row or payment is still open is in flight:
-// it is no finding, and the reconciliation task looks at it again.
+// The comparison reads the rail's list by time, in pages. It reads the ledger in windows of time,
+// and within a window by Site, time and key. The rail's list has a watermark below which it never
+// changes. The comparison ends there, or RecordingDelay before now if that is earlier: by then, the
+// service has recorded the rail's answers. A debit without an entry is in flight while its row or
+// payment is open. It is no finding, and the reconciliation task looks at it again.
 //
-// The ledger stays behind the list by Skew, so that an entry's debit has been listed before. An
-// entry whose debit was not among the listed ones is looked up on the rail: its debit may be much
-// older. The comparison begins Overlap before the time up to which both sides have been compared. A
-// gateway might list a debit late, against its contract.
+// The ledger stays behind the list by Skew, so that the list shows a debit before the ledger shows
+// its entry. If an entry's debit was not listed, the comparison looks it up on the rail: the debit
+// may be much older. The list is read again from Overlap before the time up to which both sides
+// have been compared, because a gateway might list a debit late, against its contract.
 //
-// Memory is bounded: a page of the list, a page of the ledger, and the digests of the debits listed
-// lately. The ledger is compared in windows of at most one page, or of one millisecond. Differences
+// Memory is bounded: a page of the list, a page of the ledger, and the digests of the keys listed
+// last. The ledger is compared in windows of at most one page, or of one millisecond. Differences
 // are handed over after at most maxLookups look-ups. The comparison holds no transaction and no
 // lock while it calls the rail.
 package reconcile
@@ -31,10 +31,11 @@ import (
 )
 
 const (
-	// RecordingDelay is how long before now the comparison ends.
+	// RecordingDelay is how long before now the comparison ends, so that the rail's answers have
+	// been recorded.
 	RecordingDelay = time.Minute
 	// Skew is how far the ledger stays behind the rail's list. It exceeds the difference between
-	// the clocks of rail and database, and the time from most debits to their entries.
+	// the clocks of rail and database, and the time in which most debits get their entries.
 	Skew = 30 * time.Second
 	// Overlap is how far before the compared time the rail's list is read again.
 	Overlap = 2 * time.Minute
@@ -51,7 +52,7 @@ type Comparer struct {
 	Rail  rail.Rail
 }
 
-// Step is the result of a part of the comparison.
+// Step is the result of one part of the comparison.
 type Step struct {
 	// To is the time up to which ledger and list have been compared. It stays at least Skew behind
 	// the time that the list has reached.
@@ -62,8 +63,8 @@ type Step struct {
 	Entries     int // ledger entries that were compared
 }
 
-// ForgottenError says that the rail may have dropped debits of the time to compare. It lists all
-// debits from CompleteFrom on.
+// ForgottenError says that the rail may have dropped debits of the time to compare. The rail lists
+// all debits from CompleteFrom on.
 type ForgottenError struct{ CompleteFrom models.Millis }
 
 func (e *ForgottenError) Error() string {
@@ -74,7 +75,8 @@ func (e *ForgottenError) Error() string {
 // calls do with each step, in order of time, and returns an error of do at once. Compare ends
 // before to if the rail's watermark, or RecordingDelay before now, is earlier.
 //
-// Errors: *ForgottenError if the rail's list does not reach back to from; ErrRail.
+// Errors: *ForgottenError if the rail's list does not reach back to from; ErrRail if the rail gives
+// no answer; errors of do and of the store.
 func (c *Comparer) Compare(ctx context.Context, from, to models.Millis, do func(Step) error) error {
 	state, err := c.Store.Reconciliation(ctx)
 	if err != nil {
@@ -123,8 +125,8 @@ type run struct {
 	step   Step          // what was compared since the last report
 }
 
-// compare compares a page of the rail's list, and the ledger up to the time that the page reaches.
-// It reports at least one step.
+// compare compares a page of the rail's list, and the ledger up to Skew before the time that the
+// page reaches. It reports at least one step.
 func (r *run) compare(ctx context.Context, page rail.ListPage) error {
 	if page.CompleteFrom > r.at {
 		return &ForgottenError{page.CompleteFrom}
@@ -158,8 +160,8 @@ func (r *run) compare(ctx context.Context, page rail.ListPage) error {
 	return nil
 }
 
-// compareWindow compares the next entries of the ledger, before a time, with what was listed. It
-// moves r.at to the end of its window and reports it.
+// compareWindow compares the ledger's next window, which ends at end or earlier, with the listed
+// debits. It moves r.at to the end of the window and reports a step.
 func (r *run) compareWindow(ctx context.Context, end models.Millis) error {
 	entries, to, err := r.nextWindow(ctx, end)
 	for err == nil {
@@ -176,8 +178,8 @@ func (r *run) compareWindow(ctx context.Context, end models.Millis) error {
 	return r.report()
 }
 
-// nextWindow chooses the end of the next window, so that the window has less than a page of
-// entries, or is a millisecond long. It returns the first page.
+// nextWindow chooses the end of the next window, so that the window has less than a page of entries
+// or is a millisecond long. It returns the window's first page of entries and its end.
 func (r *run) nextWindow(
 	ctx context.Context, end models.Millis,
 ) (entries []models.LedgerEntry, to models.Millis, err error) {
@@ -196,9 +198,9 @@ func (r *run) nextWindow(
 	}
 }
 
-// compareEntries looks up on the rail the entries whose debits were not listed. It reports a step
-// after every maxLookups look-ups. A rail that is slow, or has lost its debits, then does not delay
-// the differences found so far.
+// compareEntries looks up the entries on the rail whose debits were not listed. It reports a step
+// after every maxLookups look-ups. The differences found so far then do not wait for a rail that is
+// slow or has lost its debits.
 func (r *run) compareEntries(ctx context.Context, entries []models.LedgerEntry) error {
 	r.step.Entries += len(entries)
 	var unlisted []string
@@ -222,7 +224,7 @@ func (r *run) compareEntries(ctx context.Context, entries []models.LedgerEntry) 
 	return nil
 }
 
-// report hands over a step up to r.at.
+// report passes the step, which ends at r.at, to do. The next step begins empty.
 func (r *run) report() error {
 	step := r.step
 	step.To, step.Differences = r.at, onePerKey(step.Differences)
@@ -243,8 +245,8 @@ func onePerKey(all []models.Difference) []models.Difference {
 	return kept
 }
 
-// recentKeys remembers digests of the keys that were added last: at least maxRecent, if there were
-// as many, and at most twice as many.
+// recentKeys remembers digests of the keys that were added last: at least the last maxRecent, and
+// at most twice that number. The zero recentKeys is empty.
 type recentKeys struct {
 	newer, older map[[16]byte]struct{}
 }
@@ -252,6 +254,7 @@ type recentKeys struct {
 // maxRecent bounds the number of remembered keys, and so the memory of a comparison.
 const maxRecent = 200_000
 
+// digest returns half of the key's SHA-256, which takes less memory than the key.
 func digest(key string) [16]byte {
 	sum := sha256.Sum256([]byte(key))
 	return [16]byte(sum[:16])

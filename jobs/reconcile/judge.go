@@ -18,7 +18,7 @@ type Fact struct {
 	Earlier   *models.Difference // what an earlier comparison found; nil: nothing
 }
 
-// wasDebited reports whether the rail says, or said to an earlier comparison, that it debited.
+// wasDebited reports whether the rail says that it debited, or said so to an earlier comparison.
 func (f *Fact) wasDebited() bool { return f.Answer.Status == rail.Succeeded || f.isDeniedLater() }
 
 // isDeniedLater reports whether the rail now denies a debit that an earlier comparison found on the
@@ -44,10 +44,10 @@ func (c *Comparer) Check(ctx context.Context, keys []string) ([]models.Differenc
 }
 
 // Recheck compares earlier differences again: aged ones with the ledger alone, others also with the
-// rail. It returns the remaining ones, whose kinds may have changed, and the rail keys of the
-// resolved ones. A difference without an answer remains as it was. A debit without an entry stays a
-// difference if the rail denies it later, because the rail may have forgotten it. It returns
-// ErrRail if the rail admits no request or answers none.
+// rail. It returns the differences that remain, with their present kinds, and the rail keys of the
+// resolved ones. A difference remains as it was if the rail does not answer about it. A debit
+// without an entry remains a difference even if the rail denies it now, because the rail may have
+// forgotten it. Recheck returns ErrRail if the rail admits no request or answers none.
 func (c *Comparer) Recheck(
 	ctx context.Context, earlier []models.Difference,
 ) (remain []models.Difference, resolved []string, err error) {
@@ -87,7 +87,7 @@ func (c *Comparer) Recheck(
 	return remain, resolved, nil
 }
 
-// splitAged separates the differences that the rail may have forgotten.
+// splitAged separates the aged differences: those whose debits the rail may have forgotten.
 func splitAged(all []models.Difference) (recent, aged []models.Difference) {
 	for _, d := range all {
 		if d.Aged {
@@ -100,9 +100,8 @@ func splitAged(all []models.Difference) (recent, aged []models.Difference) {
 }
 
 // recheckAged looks for the entries of differences that are older than the rail's memory, without
-// asking the rail. Only differences without an entry become aged, so that an entry resolves them. A
-// difference that is still in flight becomes unrecorded: its debit was made, and nothing has
-// recorded it.
+// asking the rail. An entry resolves its difference. A difference that is still in flight becomes
+// unrecorded: its debit was made, and the service has not recorded it.
 func (c *Comparer) recheckAged(
 	ctx context.Context, aged []models.Difference,
 ) (remain []models.Difference, resolved []string, err error) {
@@ -135,7 +134,8 @@ func keysOf(differences []models.Difference) []string {
 	return keys
 }
 
-// lookup asks the rail about keys. It returns ErrRail if the rail answers none of them.
+// lookup asks the rail about keys. It returns the facts in the order of the keys, or ErrRail if the
+// rail admits no request or answers none.
 func (c *Comparer) lookup(ctx context.Context, keys []string) ([]Fact, error) {
 	facts := make([]Fact, len(keys))
 	var mu sync.Mutex
@@ -163,7 +163,7 @@ func (c *Comparer) lookup(ctx context.Context, keys []string) ([]Fact, error) {
 }
 
 // Judge returns the differences between facts and the ledger, at most one for each fact. It leaves
-// out those that an operator's decision explains.
+// out differences that an operator's decision explains.
 func (c *Comparer) Judge(ctx context.Context, facts []Fact) ([]models.Difference, error) {
 	if len(facts) == 0 {
 		return nil, nil
@@ -209,7 +209,7 @@ func (c *Comparer) Judge(ctx context.Context, facts []Fact) ([]models.Difference
 	return c.withoutDecided(ctx, found, deniedLater)
 }
 
-// entries returns the ledger's entries of keys.
+// entries returns the ledger's entries of keys, by rail key.
 func (c *Comparer) entries(ctx context.Context, keys []string) (map[string]models.LedgerEntry, error) {
 	list, err := c.Store.LedgerOf(ctx, keys)
 	entries := make(map[string]models.LedgerEntry, len(list))
@@ -219,8 +219,9 @@ func (c *Comparer) entries(ctx context.Context, keys []string) (map[string]model
 	return entries, err
 }
 
-// subjects returns the rows and payments of the debits without an entry. A row or payment may end
-// between two readings, so subjects reads the entries again and adds them to entries.
+// subjects returns the rows and payments of the debits without an entry, by rail key. A row or
+// payment may get its entry between the two readings, so subjects reads the entries again and adds
+// new ones to entries.
 func (c *Comparer) subjects(
 	ctx context.Context, facts []Fact, entries map[string]models.LedgerEntry,
 ) (map[string]models.DebitSubject, error) {
@@ -248,7 +249,7 @@ func (c *Comparer) subjects(
 	return subjects, err
 }
 
-// compareEntry compares an entry with the rail's answer. It returns no kind if they agree.
+// compareEntry compares an entry with the rail's answer. The kind is "" if they agree.
 func compareEntry(e models.LedgerEntry, answer rail.Result) (kind models.DifferenceKind, detail string) {
 	recorded := fmt.Sprintf("%s: %d %s in the ledger", e.Subject(), e.Amount, e.Currency)
 	held := answer.Held
@@ -269,7 +270,7 @@ func compareEntry(e models.LedgerEntry, answer rail.Result) (kind models.Differe
 	}
 }
 
-// compareSubject judges a debit without a ledger entry, whose row or payment is known.
+// compareSubject judges a debit that has a row or payment, but no ledger entry.
 func compareSubject(s models.DebitSubject, f Fact) (kind models.DifferenceKind, detail string) {
 	if s.Open {
 		return models.DifferenceInFlight, fmt.Sprintf("%s: %s; it is open", s.Subject(), debitText(f))
@@ -278,11 +279,11 @@ func compareSubject(s models.DebitSubject, f Fact) (kind models.DifferenceKind, 
 		debitText(f), s.Outcome)
 }
 
-// nowSays precedes the status of a debit that the rail denies later. The text before it is the
-// detail of the earlier comparison.
+// nowSays precedes the present status in the detail of a debit that the rail denies later. The text
+// before it is the detail of the earlier comparison.
 const nowSays = "; the rail now says "
 
-// deniedLaterDetail returns the detail of a difference whose debit the rail denies later.
+// deniedLaterDetail returns the detail of a difference d whose debit the rail denies later.
 func (f *Fact) deniedLaterDetail(d models.Difference) string {
 	before := d.Detail
 	if d.Kind == f.Earlier.Kind { // the earlier detail has the amount
@@ -291,6 +292,7 @@ func (f *Fact) deniedLaterDetail(d models.Difference) string {
 	return before + nowSays + f.Answer.Status.String()
 }
 
+// debitText describes a debit. The rail no longer tells the amount of a debit that it denies.
 func debitText(f Fact) string {
 	if f.isDeniedLater() {
 		return "debited on the rail"
@@ -298,8 +300,9 @@ func debitText(f Fact) string {
 	return fmt.Sprintf("%d %s on the rail", f.Answer.Held.Amount, f.Answer.Held.Currency)
 }
 
-// withoutDecided leaves out differences that an operator's decision explains. A decision explains
-// only differences of entries and debits that the rail denied later.
+// withoutDecided leaves out differences that an operator's decision explains. A decision can
+// explain that the rail denies an entry or holds other particulars, and that the rail denied a
+// debit later. It explains no other difference.
 func (c *Comparer) withoutDecided(
 	ctx context.Context, found []models.Difference, deniedLater map[string]bool,
 ) ([]models.Difference, error) {

@@ -16,8 +16,9 @@ import (
 	"partnerbilling/models"
 )
 
-// describe describes a failure for the partner. The text reveals nothing of the service: no name
-// server, no local address, no message of a library.
+// describe tells the partner why an attempt to deliver a webhook failed. The text reveals nothing
+// of the service: no name server, no local address, no message of a library. timeout is the
+// time-out of the attempt.
 func describe(err error, timeout time.Duration) string {
 	var dns *net.DNSError
 	var netErr net.Error
@@ -40,6 +41,7 @@ func describe(err error, timeout time.Duration) string {
 	return describeConnection(err)
 }
 
+// describeTLS returns "" if err is not about TLS.
 func describeTLS(err error) string {
 	var authority x509.UnknownAuthorityError
 	var hostname x509.HostnameError

@@ -9,10 +9,10 @@ import (
 	"partnerbilling/models"
 )
 
-// maxRetryAfter is the maximum wait that a receiver may ask for.
+// maxRetryAfter is the maximum wait that a receiver may ask for with Retry-After.
 const maxRetryAfter = time.Hour
 
-// Schedule is the backoff between attempts to deliver an event.
+// Schedule is the backoff between the attempts to deliver a webhook event.
 type Schedule struct {
 	// Delays holds the waits after the first, second, … failure. Its length is the number of
 	// retries.
@@ -30,10 +30,12 @@ func DefaultSchedule() Schedule {
 	}
 }
 
-// Verdict returns the consequence of an attempt for its event. failures counts the failed attempts
-// before it, since the event was created or last redelivered. random is in [0, 1). The wait is that
-// of the schedule, or longer if the receiver asks for more, up to an hour. The event fails on
-// status 410, after the last delay and, if once is set, on any failure.
+// Verdict returns the consequence of an attempt for its event. failures counts the earlier failed
+// attempts since the event was created or last redelivered. random, in [0, 1), chooses the jitter.
+//
+// The event of a failed attempt is retried after the schedule's delay, or later if the receiver
+// asks for it with Retry-After, up to an hour. The event fails instead on status 410, after the
+// last delay and, if once is set, on any failure.
 func (s Schedule) Verdict(r *Result, failures int, once bool, random float64) models.WebhookVerdict {
 	switch {
 	case r.Success():
@@ -46,7 +48,7 @@ func (s Schedule) Verdict(r *Result, failures int, once bool, random float64) mo
 }
 
 // retryAfter returns the wait of a Retry-After header (RFC 9110: seconds, or a date), at most
-// maxRetryAfter. It returns 0 for a time in the past, and -1 for an empty or invalid header.
+// maxRetryAfter. It returns 0 for a date in the past, and -1 for an empty or invalid header.
 func retryAfter(header string, now time.Time) time.Duration {
 	header = strings.TrimSpace(header)
 	if header == "" {

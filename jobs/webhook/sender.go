@@ -1,6 +1,6 @@
-// Package webhook sends notifications to the servers of partners. It does not trust these servers:
-// it bounds the time, memory and connections of each attempt, and excludes addresses inside the
-// service's network.
+// Package webhook sends webhook events to the servers of partners, as signed POST requests. It does
+// not trust these servers: it bounds the time, memory and connections of each attempt, and excludes
+// addresses inside the service's network.
 package webhook
 
 import (
@@ -38,27 +38,27 @@ const (
 type Config struct {
 	Targets  models.WebhookTargets
 	Timeout  time.Duration    // default Timeout
-	Now      func() time.Time // wall clock for the timestamps of signatures; default time.Now
+	Now      func() time.Time // wall clock for signatures and Retry-After; default time.Now
 	Resolver *net.Resolver    // default the system's resolver
 	TLS      *tls.Config      // for tests: authorities to trust
 }
 
-// Message is one notification to send.
+// Message is one attempt to deliver a webhook event.
 type Message struct {
 	URL     string
 	Event   models.WebhookEvent // with its body
 	Attempt int                 // from 1
 	Secrets models.WebhookSecrets
-	// Fresh forces a new connection, for which the name is resolved anew.
+	// Fresh forces a new connection, for which the sender resolves the name anew.
 	Fresh bool
 }
 
-// Result is the result of an attempt. Only the status decides: 2xx is a success, even if the body
+// Result is the result of an attempt. Only StatusCode decides: 2xx is a success, even if the body
 // cannot be read.
 type Result struct {
 	StatusCode int           // 0 without an answer
 	Duration   time.Duration // until the answer was read or the attempt given up
-	Address    string        // connected to, or tried last; "" if there was none, or if it is not allowed
+	Address    string        // connected to, or tried last; "" if none was allowed
 	Failure    string        // text for the partner; "" after a success
 	Err        error         // for the log; nil with an answer
 	Head       []byte        // start of the answer, at most models.WebhookHeadLimit bytes
@@ -98,8 +98,10 @@ func (s *Sender) Close() {
 	s.fresh.CloseIdleConnections()
 }
 
+// newClient returns a client that keeps connections, or with fresh one that opens a connection for
+// each request.
 func (s *Sender) newClient(cfg Config, fresh bool) *http.Client {
-	// A dial may outlast its attempt, because its connection may serve another attempt. The
+	// A dial may outlast its attempt, because the connection may serve another attempt. The
 	// time-outs of dial and handshake end it in any case.
 	dialer := &net.Dialer{
 		Resolver: cfg.Resolver, Timeout: cfg.Timeout, KeepAlive: 15 * time.Second, ControlContext: s.guard,
@@ -160,7 +162,7 @@ func (s *Sender) guard(ctx context.Context, network, address string, _ syscall.R
 	return nil
 }
 
-// Send makes one attempt. It returns within the time-out.
+// Send makes one attempt. It returns within the time-out of the Config.
 func (s *Sender) Send(ctx context.Context, m Message) Result {
 	began := time.Now()
 	result := Result{RetryAfter: -1}
@@ -184,6 +186,8 @@ func (s *Sender) Send(ctx context.Context, m Message) Result {
 	return result
 }
 
+// exchange sends the request and returns the answer, with its body unread. It records the address
+// in last.
 func (s *Sender) exchange(ctx context.Context, m Message, last *lastAddress) (*http.Response, error) {
 	if err := s.targets.CheckURL(m.URL); err != nil { // the rules may have changed since it was set
 		return nil, fmt.Errorf("%w: the URL %w", errTarget, err)
@@ -191,8 +195,8 @@ func (s *Sender) exchange(ctx context.Context, m Message, last *lastAddress) (*h
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(c httptrace.GotConnInfo) { last.set(c.Conn.RemoteAddr().String()) },
 	})
-	// With a bytes.Reader the request has GetBody, so that a kept connection which the receiver has
-	// closed is replaced without a failure.
+	// A bytes.Reader gives the request GetBody. net/http can then repeat the request on a new
+	// connection if the receiver has closed a kept one.
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, m.URL, bytes.NewReader(m.Event.Body))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errTarget, err)
@@ -202,7 +206,7 @@ func (s *Sender) exchange(ctx context.Context, m Message, last *lastAddress) (*h
 	}
 	request.Header.Set("User-Agent", userAgent)
 	tracing.Inject(ctx, request.Header)
-	request.Header["Idempotency-Key"] = nil // not sent; it tells net/http that the POST may be repeated
+	request.Header["Idempotency-Key"] = nil // not sent; tells net/http that the POST may be repeated
 	client := s.pooled
 	if m.Fresh {
 		client = s.fresh
@@ -214,17 +218,19 @@ func (s *Sender) exchange(ctx context.Context, m Message, last *lastAddress) (*h
 	return response, err
 }
 
+// errTarget reports a URL that is not allowed.
 var errTarget = errors.New("webhook: not a target")
 
-// readHead reads the body up to bodyLimit, and returns the start of the answer for people to
-// inspect.
+// readHead reads the body up to bodyLimit. It returns the start of the answer, status line and
+// header included, for the partner to inspect.
 func readHead(response *http.Response) []byte {
 	head := &headWriter{limit: models.WebhookHeadLimit}
 	fmt.Fprintf(head, "%s %s\r\n", response.Proto, response.Status)
 	_ = response.Header.Write(head)
 	_, _ = io.WriteString(head, "\r\n")
 	if response.Body != http.NoBody {
-		_, _ = io.Copy(head, io.LimitReader(response.Body, bodyLimit)) // an error does not change the result
+		// An error does not change the result.
+		_, _ = io.Copy(head, io.LimitReader(response.Body, bodyLimit))
 	}
 	return head.kept
 }
@@ -235,10 +241,10 @@ type headWriter struct {
 	kept  []byte
 }
 
-// buffers holds buffers for reading bodies, which are mostly dropped.
+// buffers holds buffers for reading bodies.
 var buffers = sync.Pool{New: func() any { return new([4 << 10]byte) }}
 
-// ReadFrom implements io.ReaderFrom. It saves the larger buffer that io.Copy would allocate.
+// ReadFrom implements io.ReaderFrom for io.Copy, which would otherwise allocate a larger buffer.
 func (h *headWriter) ReadFrom(r io.Reader) (n int64, err error) {
 	buffer := buffers.Get().(*[4 << 10]byte) //nolint:forcetypeassert // the pool holds nothing else
 	defer buffers.Put(buffer)

@@ -1,4 +1,5 @@
-// Package coalesce merges concurrent calls into one batched call.
+// Package coalesce merges concurrent calls: Coalescer merges requests into one batched call, and
+// SingleFlight merges calls of the same key.
 package coalesce
 
 import (
@@ -19,11 +20,12 @@ const (
 // call form the next batch, so an idle Coalescer adds no delay unless MinInterval is set. It runs
 // one goroutine, and only while requests wait. It is safe for concurrent use.
 type Coalescer[A, R any] struct {
-	// Call answers a batch of requests in their order, or fails for all of them. Its context has a
-	// deadline of its own and does not end with any caller's context.
+	// Call answers a batch of at most 256 requests. It returns one value for each request, in their
+	// order, or an error for all of them. Its context has a deadline of 10 s and does not end with
+	// any caller's context. A panic of Call becomes an error that wraps ErrPanic.
 	Call func(ctx context.Context, requests []A) ([]R, error)
-	// MinInterval is the minimum time between batches. A full batch starts at once, and so does the
-	// first batch after an idle interval. 0: no minimum.
+	// MinInterval is the minimum time between batches. A full batch starts at once. So does a batch
+	// after MinInterval without one. 0: no minimum.
 	MinInterval time.Duration
 
 	mu      sync.Mutex
@@ -35,19 +37,20 @@ type Coalescer[A, R any] struct {
 
 // coalesced is one waiting request and the channel of its answer.
 type coalesced[A, R any] struct {
-	ctx     context.Context // drops requests whose callers have left
+	ctx     context.Context // of the caller; once it ends, the request is dropped
 	request A
 	reply   chan<- reply[R]
 }
 
+// reply is the answer to one request.
 type reply[R any] struct {
 	value R
 	err   error
 }
 
 // Do adds a request to the next batch and waits for its answer. If ctx ends first, Do returns
-// ctx.Err(), and a batched call that has begun still runs to its end. A caller that must learn
-// the result passes a context without cancellation: the answer arrives within a bounded time.
+// ctx.Err(). A batched call that has begun still runs to its end. A caller that must learn the
+// result passes a context without cancellation: the answer still arrives within a bounded time.
 func (c *Coalescer[A, R]) Do(ctx context.Context, request A) (R, error) {
 	got := make(chan reply[R], 1)
 	c.mu.Lock()
@@ -91,7 +94,8 @@ func (c *Coalescer[A, R]) run(ctx context.Context) {
 	}
 }
 
-// pause waits until the next batch may start.
+// pause waits until the next batch may start: MinInterval after the last one, or when a full batch
+// waits.
 func (c *Coalescer[A, R]) pause() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,6 +116,7 @@ func (c *Coalescer[A, R]) pause() {
 	c.next = time.After(c.MinInterval)
 }
 
+// answer makes one batched call and sends each request its answer.
 func (c *Coalescer[A, R]) answer(ctx context.Context, batch []coalesced[A, R]) {
 	ctx, cancel := context.WithTimeout(ctx, coalescerTimeout)
 	defer cancel()

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// SingleFlight merges concurrent calls of the same key into one, whose result all callers share. It
-// differs from golang.org/x/sync/singleflight in that no caller can end the call of the others.
-// Timeout must be set. It is safe for concurrent use.
+// SingleFlight merges concurrent calls of the same key into one call, and all callers share its
+// result. Unlike with golang.org/x/sync/singleflight, no caller's context can end the call of the
+// others. Timeout must be set. It is safe for concurrent use.
 type SingleFlight[R any] struct {
 	// Timeout bounds one call.
 	Timeout time.Duration
@@ -18,9 +18,9 @@ type SingleFlight[R any] struct {
 }
 
 // Do makes a call, or joins the running one of the same key, and returns its result. The call's
-// context carries the values of the first caller's ctx and the deadline of Timeout. It does not end
-// with any caller's context. If ctx ends first, Do returns ctx.Err(), and the call runs to its end.
-// A panic of the call becomes an error that wraps ErrPanic.
+// context carries the values of the first caller's ctx and the deadline of Timeout. The call does
+// not end with any caller's context. If ctx ends first, Do returns ctx.Err(), and the call still
+// runs to its end. A panic of the call becomes an error that wraps ErrPanic.
 func (f *SingleFlight[R]) Do(ctx context.Context, key string, call func(context.Context) (R, error)) (R, error) {
 	var none R
 	results := f.group.DoChan(key, func() (_ any, err error) {

@@ -1,5 +1,5 @@
 // Package logs holds the log handler of every process. The handler adds the trace id and the
-// attributes of the context to each record, and bounds the records about an outage.
+// attributes of the context to each record, and limits the number of records about an outage.
 package logs
 
 import (
@@ -11,7 +11,7 @@ import (
 	"partnerbilling/models"
 )
 
-// The names of ids in log records.
+// The names of the attributes with ids in log records.
 const (
 	TraceID        = "traceId"
 	OrganisationID = "organisationId"
@@ -27,6 +27,7 @@ const (
 // outageInterval is the minimum time between two records about the outage of one dependency.
 const outageInterval = time.Second
 
+// attrsKey is the context key of the attributes of With.
 type attrsKey struct{}
 
 // With returns a copy of ctx that adds attrs to log records, after the attributes already in ctx.
@@ -43,13 +44,14 @@ func attrsOf(ctx context.Context) []slog.Attr {
 }
 
 // NewHandler returns a handler that passes records to next. It adds the context's trace id and the
-// attributes of With. Records of level Warn or above with an attribute of Outage are limited to one
-// a second for each dependency. The next record has the number of dropped ones as its attribute
-// suppressed.
+// attributes of With. Of the records at level Warn or above with an attribute of Outage, it passes
+// one a second for each dependency. The attribute "suppressed" of the next one is the number of
+// records dropped before it. now measures the seconds.
 func NewHandler(next slog.Handler, now func() time.Time) slog.Handler {
 	return handler{next, &outages{now: now, seen: map[string]*outage{}}}
 }
 
+// handler is the handler that NewHandler returns.
 type handler struct {
 	slog.Handler
 	outages *outages
@@ -84,7 +86,8 @@ func (h handler) WithGroup(name string) slog.Handler {
 	return handler{h.Handler.WithGroup(name), h.outages}
 }
 
-// dependencyOf returns the dependency whose outage a record is about, "" for other records.
+// dependencyOf returns the dependency whose outage a record is about. It returns "" for other
+// records and for records below level Warn.
 func dependencyOf(r slog.Record) (dependency string) {
 	if r.Level < slog.LevelWarn {
 		return ""
@@ -98,19 +101,21 @@ func dependencyOf(r slog.Record) (dependency string) {
 	return dependency
 }
 
-// outages counts the records about outages. It is safe for concurrent use.
+// outages limits and counts the records about outages. It is safe for concurrent use.
 type outages struct {
 	now  func() time.Time
 	mu   sync.Mutex
 	seen map[string]*outage // by dependency
 }
 
+// outage is the state of the records about one dependency.
 type outage struct {
 	last       time.Time // of the last record that was passed on
 	suppressed int       // records dropped since
 }
 
-// admit reports whether a record about an outage may pass, and how many were dropped before it.
+// admit reports whether a record about an outage may pass, and how many records were dropped since
+// the last one that did.
 func (o *outages) admit(dependency string) (suppressed int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

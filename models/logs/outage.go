@@ -18,8 +18,8 @@ const (
 	Collector = "collector" // of spans
 )
 
-// OutageError marks an error as the failure of a dependency. Errors of Postgres are
-// models.ErrUnavailable instead.
+// OutageError marks an error as the failure of a dependency, such as Redis. Postgres does not need
+// the mark: its failures are models.ErrUnavailable.
 type OutageError struct {
 	Dependency string
 	Err        error
@@ -39,8 +39,9 @@ func OfRedis(err error) error {
 	return &OutageError{Redis, err}
 }
 
-// Outage returns the attribute that names the dependency whose outage an error is. The handler
-// limits the records that have it. For other errors it is empty, and slog leaves it out.
+// Outage returns the attribute that names the dependency whose failure err is, for a record about
+// err. NewHandler's handler limits the records with this attribute. For other errors the attribute
+// is empty, and slog leaves it out.
 func Outage(err error) slog.Attr {
 	var marked *OutageError
 	switch {
@@ -53,5 +54,5 @@ func Outage(err error) slog.Attr {
 	}
 }
 
-// OutageOf returns the attribute of Outage for a dependency.
+// OutageOf returns the attribute of Outage for a given dependency.
 func OutageOf(dependency string) slog.Attr { return slog.String(outageKey, dependency) }

@@ -8,7 +8,8 @@ import (
 	"partnerbilling/models"
 )
 
-// Intent creates a payment intent with one line item for each subtotal.
+// Intent creates a payment intent of the amount at a Site, with one line item for each subtotal.
+// The helpers of this package fail the test on errors.
 func Intent(
 	t testing.TB, store *models.Store, site models.SiteID, amount models.Amount, subtotals ...models.Amount,
 ) models.PaymentIntent {
@@ -25,7 +26,7 @@ func Intent(
 	return intent
 }
 
-// Payer returns a customer with an account on the sandbox rail that has the behaviour.
+// Payer opens an account with the behaviour on the sandbox rail and returns its customer.
 func Payer(t testing.TB, store *models.Store, behaviour models.Behaviour) models.Party {
 	t.Helper()
 	id := uuid.NewString()
@@ -36,7 +37,7 @@ func Payer(t testing.TB, store *models.Store, behaviour models.Behaviour) models
 	return party
 }
 
-// Pay lets a customer begin to pay a created intent.
+// Pay lets a customer begin to pay an intent, and fails the test if the customer had begun before.
 func Pay(
 	t testing.TB, store *models.Store, intent models.PaymentIntent, party models.Party, discounts ...models.Discount,
 ) models.StartedTransaction {
@@ -48,8 +49,8 @@ func Pay(
 	return started
 }
 
-// PushedStatuses returns the statuses in the webhook events of a payment intent: at most one, if
-// the service is correct.
+// PushedStatuses returns the transaction statuses in the webhook events of a payment intent: at
+// most one if the service is correct.
 func PushedStatuses(t testing.TB, store *models.Store, intent models.PaymentIntentID) []models.TransactionStatus {
 	t.Helper()
 	var statuses []models.TransactionStatus

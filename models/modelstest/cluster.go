@@ -20,22 +20,23 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// urlEnv names the environment variable with the URL of a superuser on an existing server. The kit
-// then uses that server: it creates databases with names of its own and drops them afterwards.
+// urlEnv names the environment variable with the URL of a superuser on an existing server. If it is
+// set, the kit starts no server. It creates databases with names of its own on that server and
+// drops them afterwards.
 const urlEnv = "SVC_TEST_DATABASE_URL"
 
 // shared is the test process's cluster.
 var shared lazyCluster
 
-// lazyCluster starts a cluster once.
+// lazyCluster starts a cluster when a test first needs it.
 type lazyCluster struct {
 	mu      sync.Mutex
 	cluster *cluster
 	err     error
 }
 
-// start starts the cluster on its first call. ctx belongs to the first test; the cluster outlives
-// it.
+// start starts the cluster on its first call, and returns the same cluster or error on later calls.
+// The cluster outlives ctx.
 func (l *lazyCluster) start(ctx context.Context) (*cluster, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,6 +46,7 @@ func (l *lazyCluster) start(ctx context.Context) (*cluster, error) {
 	return l.cluster, l.err
 }
 
+// stop stops the cluster, if one was started. Later calls of start fail.
 func (l *lazyCluster) stop() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,13 +59,13 @@ func (l *lazyCluster) stop() error {
 }
 
 // cluster is a PostgreSQL server with a migrated template database. Each test gets a copy of the
-// template.
+// template, or an empty database.
 type cluster struct {
 	servers *local.Servers // nil for an existing server
 	url     url.URL        // of the administrator
 	admin   *sql.DB
-	prefix  string // of the databases' names
-	last    atomic.Int64
+	prefix  string       // of the databases' names
+	last    atomic.Int64 // number in the name of the last database
 }
 
 func startCluster(ctx context.Context) (*cluster, error) {
@@ -77,6 +79,7 @@ func startCluster(ctx context.Context) (*cluster, error) {
 	return c, nil
 }
 
+// connect starts a server, unless urlEnv names one, and opens a pool to it.
 func (c *cluster) connect(ctx context.Context) error {
 	dsn := os.Getenv(urlEnv)
 	if dsn == "" {
@@ -95,7 +98,8 @@ func (c *cluster) connect(ctx context.Context) error {
 	return err
 }
 
-// makeTemplate migrates a database and closes it to connections: an open one would prevent copying.
+// makeTemplate migrates a database and closes it to connections: an open connection would prevent
+// copies.
 func (c *cluster) makeTemplate(ctx context.Context) error {
 	if err := c.exec(ctx, "CREATE DATABASE "+c.template()); err != nil {
 		return err
@@ -135,14 +139,15 @@ func (c *cluster) exec(ctx context.Context, statement string) error {
 	return err
 }
 
-// dsn is the URL of a database of the cluster.
+// dsn returns the URL of a database of the cluster.
 func (c *cluster) dsn(name string) string {
 	u := c.url
 	u.Path = "/" + name
 	return u.String()
 }
 
-// stop drops the template on a server that continues to run, and closes everything.
+// stop closes the pool and stops the server, if the kit started it. On an existing server it drops
+// the template.
 func (c *cluster) stop(ctx context.Context) error {
 	var err error
 	if c.servers == nil {
@@ -151,6 +156,7 @@ func (c *cluster) stop(ctx context.Context) error {
 	return errors.Join(err, c.close(ctx))
 }
 
+// close closes the pool and stops the server, if the kit started it.
 func (c *cluster) close(ctx context.Context) error {
 	var errs []error
 	if c.admin != nil {

@@ -25,7 +25,7 @@ func Site(t testing.TB, store *models.Store) models.Site {
 	return site
 }
 
-// Invite invites a customer.
+// Invite invites a customer to a Site and returns the customer link.
 func Invite(t testing.TB, store *models.Store, site models.SiteID, reference string) models.CustomerLink {
 	t.Helper()
 	link, _, err := store.CreateInvitation(t.Context(),
@@ -37,8 +37,8 @@ func Invite(t testing.TB, store *models.Store, site models.SiteID, reference str
 	return link
 }
 
-// Customer invites a customer and completes the sign-up, with an account on the sandbox rail that
-// has the behaviour. The agreement's name contains the link's id.
+// Customer invites a customer, opens an account with the behaviour on the sandbox rail, and
+// completes the sign-up. It returns the link as it was before the sign-up. See Agreement.
 func Customer(
 	t testing.TB, store *models.Store, site models.SiteID, reference string, behaviour models.Behaviour,
 ) models.CustomerLink {
@@ -54,11 +54,11 @@ func Customer(
 	return link
 }
 
-// Agreement is the agreement under which Customer signs up a link.
+// Agreement returns the agreement under which Customer signs up a link.
 func Agreement(link models.CustomerLink) string { return "agreement of " + link.ID.String() }
 
-// Batch returns a submission with one row for each customer reference. Each row's amount is 1 cent
-// more than the one before. The fingerprint derives from the rows.
+// Batch returns a submission with one row for each customer reference. The amounts are 100, 101, …
+// minor units. The fingerprint derives from the batch reference and the rows.
 func Batch(site models.Site, reference string, customers ...string) models.NewBatch {
 	batch := models.NewBatch{
 		SiteID: site.ID, OrganisationID: site.OrganisationID, Reference: reference, TraceID: models.NewTraceID(),
@@ -72,7 +72,7 @@ func Batch(site models.Site, reference string, customers ...string) models.NewBa
 	return batch
 }
 
-// Submit submits a batch and fails the test unless it is new.
+// Submit submits a batch, and fails the test unless the batch is new.
 func Submit(t testing.TB, store *models.Store, batch models.NewBatch) models.Submission {
 	t.Helper()
 	done, err := store.SubmitBatch(t.Context(), batch)
@@ -82,13 +82,13 @@ func Submit(t testing.TB, store *models.Store, batch models.NewBatch) models.Sub
 	return done
 }
 
-// Audit fails the test for every violated invariant of money and state.
+// Audit fails the test for every violated invariant of money and state; see models.Store.Audit.
 func Audit(t testing.TB, store *models.Store) {
 	t.Helper()
 	audit(t, store, false)
 }
 
-// AuditRail is Audit, and also compares the books with the sandbox rail's own list.
+// AuditRail is Audit, and also compares the ledger with the sandbox rail's own records.
 func AuditRail(t testing.TB, store *models.Store) {
 	t.Helper()
 	audit(t, store, true)
@@ -105,8 +105,8 @@ func audit(t testing.TB, store *models.Store, withSandbox bool) {
 	}
 }
 
-// RefuseAuditEntries makes the database refuse every entry of the audit log, as a fault would,
-// until accept is called.
+// RefuseAuditEntries makes the database refuse every new entry of the audit log until the test
+// calls accept.
 func RefuseAuditEntries(t testing.TB, store *models.Store) (accept func()) {
 	t.Helper()
 	alter := func(change string) {
@@ -119,8 +119,8 @@ func RefuseAuditEntries(t testing.TB, store *models.Store) (accept func()) {
 	return func() { t.Helper(); alter("DROP CONSTRAINT refused") }
 }
 
-// State returns a digest of every table but the audit log, by the table's name. It leaves out
-// leases, which end by themselves, and in_doubt, which claims set.
+// State returns a digest of the rows of each table but the audit log, by the table's name. The
+// digests leave out leases, which end by themselves, and in_doubt, which claims set.
 func State(t testing.TB, store *models.Store) map[string]string {
 	t.Helper()
 	var tables []string

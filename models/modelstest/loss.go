@@ -10,9 +10,8 @@ import (
 	"partnerbilling/models"
 )
 
-// Backup copies the database. The returned function restores the copy and makes the server look
-// like another one: everything committed since is lost, as after the promotion of a lagging
-// standby.
+// Backup copies the tables. lose restores the copy and makes the server look like another one:
+// everything committed since Backup is lost, as after the promotion of a lagging standby.
 func Backup(t testing.TB, store *models.Store) (lose func()) {
 	t.Helper()
 	var tables []string
@@ -31,11 +30,12 @@ ORDER BY 1`).Scan(t.Context(), &tables)
 	return func() {
 		t.Helper()
 		statements := []string{
-			"SET LOCAL session_replication_role = replica",                // no triggers, no foreign keys
-			"ALTER TABLE audit_log DISABLE TRIGGER audit_log_append_only", // an ALWAYS trigger, which fires too
+			"SET LOCAL session_replication_role = replica", // no triggers, no foreign keys
+			// An ALWAYS trigger fires in spite of the role.
+			"ALTER TABLE audit_log DISABLE TRIGGER audit_log_append_only",
 		}
 		for _, table := range tables {
-			if table == "service_clock" { // time does not go back
+			if table == "service_clock" { // service time does not go back
 				continue
 			}
 			statements = append(statements,

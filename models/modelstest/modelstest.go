@@ -1,11 +1,11 @@
-// Package modelstest gives tests real databases: each test its own, freshly migrated, on one
-// private PostgreSQL of the test process.
+// Package modelstest gives each test a real database of its own, freshly migrated, on one private
+// PostgreSQL server of the test process. It also has helpers that fill and check the database.
 //
-// The server starts with the first test that asks. A package that uses this kit has
+// The server starts when a test first needs it. A package that uses this kit has
 //
 //	func TestMain(m *testing.M) { modelstest.Main(m) }
 //
-// so that the server stops with the tests; if the test process is killed, the server dies with it.
+// to stop the server after the tests. If the test process is killed, the server ends with it.
 package modelstest
 
 import (
@@ -22,14 +22,15 @@ import (
 	"partnerbilling/models/seal"
 )
 
-// MasterKey is the text of the key ring of the stores that Open and Connect return.
+// MasterKey is the text of the key ring of the stores that this package opens.
 const MasterKey = "test:dGVzdHMgc2VhbCB0aGVpciBwYXJ0aWVzIHdpdGggaXQ="
 
 // Main runs the tests of a package, stops everything that the kit started, checks for leaked
 // goroutines, and exits. options exempt goroutines that a dependency is known to leak.
 func Main(m *testing.M, options ...goleak.Option) { os.Exit(Run(m, options...)) }
 
-// Run is Main for packages with further checks after their tests: it returns the exit code.
+// Run is Main without the exit, for packages that do more after their tests. It returns the exit
+// code.
 func Run(m *testing.M, options ...goleak.Option) int {
 	code := m.Run()
 	if err := shared.stop(); err != nil {
@@ -46,13 +47,13 @@ func Run(m *testing.M, options ...goleak.Option) int {
 	return 0
 }
 
-// Open returns a store on a fresh database of the test's own. Both are removed with the test.
+// Open returns a store on a fresh database of the test's own. The end of the test removes both.
 func Open(t testing.TB) *models.Store {
 	t.Helper()
 	return Connect(t, DSN(t))
 }
 
-// Connect returns another store on the database at dsn. It is closed with the test.
+// Connect returns another store on the database at dsn. The end of the test closes it.
 func Connect(t testing.TB, dsn string) *models.Store {
 	t.Helper()
 	store, err := models.Open(postgres.Config{DSN: dsn, ApplicationName: "test"})
@@ -75,12 +76,13 @@ func DSN(t testing.TB) string {
 	return dsn(t, (*cluster).create)
 }
 
-// EmptyDSN is DSN of a database without any migration.
+// EmptyDSN is DSN for an empty database, without the migrations.
 func EmptyDSN(t testing.TB) string {
 	t.Helper()
 	return dsn(t, (*cluster).createEmpty)
 }
 
+// dsn creates a database and returns its URL. The test's end drops the database.
 func dsn(t testing.TB, create func(*cluster, context.Context) (string, error)) string {
 	t.Helper()
 	c, err := shared.start(t.Context())
@@ -101,7 +103,7 @@ func dsn(t testing.TB, create func(*cluster, context.Context) (string, error)) s
 	return c.dsn(name)
 }
 
-// Keyring parses a ring's text.
+// Keyring parses the text of a key ring; see seal.ParseKeyring.
 func Keyring(t testing.TB, text string) *seal.Keyring {
 	t.Helper()
 	ring, err := seal.ParseKeyring(text)

@@ -12,21 +12,22 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// ReplicaWait is how long reads of a Replicated wait for the replica, also on a busy machine.
+// ReplicaWait is how long a read of a Replicated waits for the replica. It is long enough for a
+// busy machine.
 const ReplicaWait = 2 * time.Second
 
 // Replicated is a store on a primary of its own, with a replica: a standby that follows the
 // primary.
 type Replicated struct {
 	*models.Store
-	Pair       *local.Pair
-	Line       *Line  // to the replica
-	ReplicaURL string // of the replica, through the line
+	Pair       *local.Pair // the two servers
+	Line       *Line       // proxy between the store and the replica
+	ReplicaURL string      // of the replica, through the line
 
 	t testing.TB
 }
 
-// OpenReplicated starts the servers, which end with the test.
+// OpenReplicated starts the servers and opens the store. They end with the test.
 func OpenReplicated(t testing.TB) *Replicated {
 	t.Helper()
 	pair, err := local.TempPair(t.Context(), local.Options{Ephemeral: true})
@@ -69,7 +70,8 @@ func (r *Replicated) AwaitReplica() {
 	})
 }
 
-// Await repeats a check until it succeeds, and fails the test after a minute.
+// Await calls done until it returns true. It fails the test after a minute, with what as the
+// reason.
 func (r *Replicated) Await(what string, done func() bool) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
@@ -88,7 +90,8 @@ func (r *Replicated) Await(what string, done func() bool) {
 // Served returns the number of reads that the replica has answered.
 func (r *Replicated) Served() int64 { return r.ReplicaState(r.t.Context()).Served }
 
-// FellBack returns the number of contexts whose reads turned to the primary, whatever the reason.
+// FellBack returns the number of contexts whose reads turned from the replica to the primary, for
+// any reason.
 func (r *Replicated) FellBack() (n int64) {
 	for _, reads := range r.ReplicaState(r.t.Context()).Fallbacks {
 		n += reads
@@ -96,8 +99,9 @@ func (r *Replicated) FellBack() (n int64) {
 	return n
 }
 
-// OnReplica runs read, and fails the test unless the replica answers all reads whose context is
-// from models.ReadReplica, at least one. It does not notice other reads, which use the primary.
+// OnReplica runs read and fails the test unless the replica answers its reads, at least one. It
+// notices only reads whose context is from models.ReadReplica: all others use the primary. what
+// names the reads in the failure.
 func (r *Replicated) OnReplica(what string, read func()) {
 	r.t.Helper()
 	served, fellBack := r.Served(), r.FellBack()

@@ -10,8 +10,9 @@ import (
 	"partnerbilling/models"
 )
 
-// Schema lists everything that the migrations create: columns, indexes, constraints, enum values,
-// functions, triggers, and the recorded migrations.
+// Schema describes what the migrations create, one line each, in order: columns, indexes,
+// constraints, enum values, functions, triggers, and the recorded migrations. Tests compare the
+// lines of two databases.
 func Schema(t testing.TB, store *models.Store) []string {
 	t.Helper()
 	var all []string
@@ -47,8 +48,8 @@ SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
 }
 
 // Vacuum vacuums and analyses a table until all its pages are visible to every transaction, as
-// index-only scans need. One VACUUM leaves out pages that an older snapshot, such as that of an
-// automatic ANALYZE, cannot see.
+// index-only scans need. A single VACUUM may skip pages, because of an older snapshot such as that
+// of an automatic ANALYZE. Vacuum fails the test after a minute.
 func Vacuum(t testing.TB, store *models.Store, table string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// ProveSocket checks that the kernel detects the dead peer of a connected socket within 15 seconds:
-// it probes an idle peer, and bounds the wait for an acknowledgement.
+// ProveSocket fails the test unless the kernel detects a dead peer of the TCP socket fd within 15
+// seconds. On an idle connection, keepalive probes must detect it; on a busy one, the limit on the
+// wait for an acknowledgement.
 func ProveSocket(t testing.TB, fd int) {
 	t.Helper()
 	option := func(level, name int) int {

@@ -7,8 +7,8 @@ import (
 	"partnerbilling/deploy/wire"
 )
 
-// Wire starts a proxy to the server of a URL, and returns it with the URL that leads through it.
-// The proxy ends with the test.
+// Wire starts a TCP proxy to the server of a URL. It returns the proxy, and the URL with the
+// proxy's address. The proxy ends with the test.
 func Wire(t testing.TB, server string) (w *Line, through string) {
 	t.Helper()
 	u, err := url.Parse(server)
@@ -30,33 +30,35 @@ type Line struct {
 	t testing.TB
 }
 
-// The numbers of a line's faults.
+// The numbers that identify a line's faults to wire.Wire.
 const (
 	frozenOpen = iota
 	frozenAll
 )
 
-// FreezeOpen freezes the open connections until Release: they acknowledge data, and no answer
-// arrives.
+// FreezeOpen freezes the open connections until Release: the proxy acknowledges their data, but
+// carries none.
 func (l *Line) FreezeOpen() {
 	l.t.Helper()
 	l.check(l.Begin(frozenOpen, wire.Fault{FreezeOpen: true}))
 }
 
-// Freeze is FreezeOpen, and freezes new connections as well until Thaw.
+// Freeze is FreezeOpen. Until Thaw, it also freezes new connections.
 func (l *Line) Freeze() {
 	l.t.Helper()
 	l.FreezeOpen()
 	l.check(l.Begin(frozenAll, wire.Fault{Freeze: true}))
 }
 
-// Thaw lets new connections work. Those that were open at the freeze stay frozen.
+// Thaw ends the freeze of new connections. Those that were open at the call of Freeze stay frozen
+// until Release.
 func (l *Line) Thaw() {
 	l.t.Helper()
 	l.check(l.End(frozenAll))
 }
 
-// Release ends FreezeOpen: connections deliver the data that was held back, or their end.
+// Release ends FreezeOpen: the connections deliver the data that was held back, and close if one
+// side has closed.
 func (l *Line) Release() {
 	l.t.Helper()
 	l.check(l.End(frozenOpen))
