@@ -24,17 +24,17 @@ const (
 	// hedgeAfter is how long a host may take to answer before the next host of the URL is tried as
 	// well.
 	hedgeAfter = time.Second
-	// failFastFor is how long after a connection attempt timed out further attempts fail at once.
-	// database/sql dials for waiting calls one after another; each call would wait for the timeouts
-	// of its predecessors.
+	// failFastFor is the time after a timed-out connection attempt in which further attempts fail
+	// at once. database/sql dials for waiting calls one after another: otherwise, each call would
+	// wait for the timeouts of its predecessors.
 	failFastFor = 500 * time.Millisecond
 	// checkTimeout bounds the check of a connection.
 	checkTimeout = 2 * time.Second
-	// checkAfterIdle and checkEvery decide when a pooled connection is checked: after an idle time,
-	// and during steady use.
+	// The pool checks a connection before reuse if it was idle for checkAfterIdle, or if its last
+	// check is checkEvery ago.
 	checkAfterIdle = time.Second
 	checkEvery     = 30 * time.Second
-	// connMaxIdle is how long an unused connection is kept.
+	// connMaxIdle is how long the pool keeps an unused connection.
 	connMaxIdle = 5 * time.Minute
 )
 
@@ -43,22 +43,24 @@ var (
 	errReadOnly = errors.New("the server is read-only")
 	// errNotStandby refuses a server that is not a standby, for a replica.
 	errNotStandby = errors.New("the server is not a standby")
-	// ErrNotDurable refuses a server or role with commits that a crash may lose.
+	// ErrNotDurable reports settings of a server or role with which a crash may lose commits.
 	ErrNotDurable = errors.New("postgres: commits are not durable")
 )
 
 // connector opens the pool's connections and decides which of them to reuse. It implements
 // driver.Connector.
 //
-// Every connection leads to a server that accepts writes, as with target_session_attrs=read-write;
-// those of a replica lead to a standby. If commits must be durable, it leads to a server that
-// flushes them. One query checks both on a new connection, and before reuse if the connection was
-// idle or its last check is old. A transaction pays no extra round trip. The check reads the role's
-// defaults, so it also works behind a pooler, where a SET can reach another session. Statements
-// that may be lost set synchronous_commit = off for their own transaction only.
+// Every connection leads to a server that accepts writes, as with target_session_attrs=read-write.
+// The connections of a replica lead to a standby instead. If commits must be durable, every
+// connection leads to a server that flushes them.
+//
+// One query checks this on a new connection, and before reuse if the connection was idle or its
+// last check is old. A transaction pays no extra round trip. The query sets nothing, so it also
+// works behind a pooler, where a SET can reach another session. Statements that may be lost set
+// synchronous_commit = off for their own transaction only.
 //
 // With several hosts in the URL, a connection uses the first host that qualifies, starting with the
-// host of the last connection. A host that does not answer delays it by hedgeAfter.
+// host of the last connection. A host that does not answer delays the connection by hedgeAfter.
 type connector struct {
 	hosts     []driver.Connector // in the URL's order
 	preferred atomic.Int32       // index of the host that took the last connection
@@ -67,39 +69,40 @@ type connector struct {
 	// generation counts the events that invalidate every open connection. Connections of an earlier
 	// generation are not reused.
 	generation atomic.Int64
-	failed     atomic.Pointer[failedAttempt]
+	failed     atomic.Pointer[failedAttempt]    // the last one; nil: none since a success
 	probes     coalesce.Coalescer[uint32, bool] // see isAbandoned
 	now        func() time.Time
-	life       context.Context // ends attempts that outlive their callers, with the pool
-	end        context.CancelFunc
+	life       context.Context    // of connection attempts, which may outlive their callers
+	end        context.CancelFunc // ends life when the pool closes
 }
 
-// failedAttempt is the last connection attempt that timed out.
+// failedAttempt is a connection attempt that timed out.
 type failedAttempt struct {
 	at  time.Time
 	err error
 }
 
-// pooledConn is the connector's record of a connection.
+// pooledConn is the connector's record of a connection: its generation, and the times of its last
+// use and last check.
 type pooledConn struct {
 	generation      int64
 	usedAt, checked time.Time
 }
 
-// retirableConn is a connection that the pool drops once it is retired. Without the check at its
-// return, the pool would pass it on to a waiting call, which would fail.
+// retirableConn is a connection that the pool drops on its return if the connection has been
+// retired. Otherwise, the pool would pass the connection on to a waiting call, which would fail.
 type retirableConn struct {
 	*driverConn
 	connector *connector
 }
 
-// driverConn gives the embedded field a name that does not hide the method Conn.
+// driverConn gives the embedded field of retirableConn a name that does not hide the method Conn.
 type driverConn = stdlib.Conn
 
 // IsValid implements driver.Validator, which the pool asks when a connection returns.
 func (c *retirableConn) IsValid() bool { return c.connector.isCurrent(c.Conn()) }
 
-// pooledConnKey is the record's key in the driver's data of a connection.
+// pooledConnKey is the key of the pooledConn in the driver's data of a connection.
 const pooledConnKey = "partnerbilling"
 
 // newConnector prepares connections from conf. statementDeadline bounds each statement on the
@@ -129,8 +132,8 @@ func newConnector(conf *pgx.ConnConfig, pooled bool, statementDeadline time.Dura
 // attemptKey marks the context of connection attempts.
 type attemptKey struct{}
 
-// withoutCancelRequests dials for connection attempts only. Otherwise, the driver also dials to ask
-// the server to cancel the statement of a connection that it gives up. Such requests crash
+// withoutCancelRequests returns a function that dials for connection attempts only. The driver also
+// dials to cancel the statement of a connection that it gives up. Such cancel requests crash
 // PgBouncer before 1.21. Without them, the statement ends at its timeout.
 func withoutCancelRequests(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -152,7 +155,8 @@ func splitHosts(conf *pgx.ConnConfig) []*pgx.ConnConfig {
 			end++
 		}
 		host := conf.Copy()
-		// A configuration knows the client's certificate of its own TLS settings only.
+		// The driver finds a client's certificate only by the TLS settings of the same
+		// configuration. They must therefore be those of host, not of conf.
 		own := attemptsOf(host)[first:end]
 		host.Host, host.Port, host.TLSConfig, host.Fallbacks = own[0].Host, own[0].Port, own[0].TLSConfig, own[1:]
 		hosts = append(hosts, host)
@@ -160,7 +164,7 @@ func splitHosts(conf *pgx.ConnConfig) []*pgx.ConnConfig {
 	return hosts
 }
 
-// attemptsOf returns the attempts of a configuration, in the order in which they are made.
+// attemptsOf returns the attempts of a configuration, in the order in which the driver makes them.
 func attemptsOf(conf *pgx.ConnConfig) []*pgconn.FallbackConfig {
 	first := &pgconn.FallbackConfig{Host: conf.Host, Port: conf.Port, TLSConfig: conf.TLSConfig}
 	return append([]*pgconn.FallbackConfig{first}, conf.Fallbacks...)
@@ -169,7 +173,7 @@ func attemptsOf(conf *pgx.ConnConfig) []*pgconn.FallbackConfig {
 // Driver implements driver.Connector.
 func (c *connector) Driver() driver.Driver { return c.hosts[0].Driver() }
 
-// Close implements io.Closer for the pool: attempts under way end.
+// Close implements io.Closer. The pool calls it at its own end; attempts under way end.
 func (c *connector) Close() error {
 	c.end()
 	return nil
@@ -211,9 +215,9 @@ type hostAttempt struct {
 	err  error
 }
 
-// connectAny tries the hosts in turn, the preferred one first. It tries the next host once one has
-// failed, or has not answered within hedgeAfter: a host that swallows packets delays a connection
-// by no more than that. The first host that qualifies wins.
+// connectAny tries the hosts in turn, the preferred one first. It tries the next host when an
+// attempt fails, and whenever hedgeAfter has passed: a host that swallows packets delays a
+// connection by no more than that. The first host that qualifies wins.
 func (c *connector) connectAny() (driver.Conn, error) {
 	began := c.now()
 	life, lose := context.WithCancel(c.life)
@@ -253,8 +257,8 @@ func (c *connector) connectAny() (driver.Conn, error) {
 	return nil, err
 }
 
-// leaveHost retires every connection, and makes the next one begin with the host after the
-// preferred one.
+// leaveHost retires every connection. The next connection begins with the host after the preferred
+// one.
 func (c *connector) leaveHost() {
 	if host := c.preferred.Load(); len(c.hosts) > 1 {
 		c.preferred.CompareAndSwap(host, (host+1)%int32(len(c.hosts))) //nolint:gosec // a URL has few hosts
@@ -262,6 +266,7 @@ func (c *connector) leaveHost() {
 	c.condemn()
 }
 
+// connectTo makes an attempt to connect to one host and sends its result to made.
 func (c *connector) connectTo(ctx context.Context, host int, made chan<- hostAttempt) {
 	conn, err := c.hosts[host].Connect(ctx)
 	made <- hostAttempt{host, conn, err}
@@ -276,7 +281,8 @@ func closeLosers(made <-chan hostAttempt, n int) {
 	}
 }
 
-// admit checks a new connection.
+// admit checks a new connection and makes its record. The driver drops the connection after an
+// error.
 func (c *connector) admit(ctx context.Context, conn *pgconn.PgConn) error {
 	state := &pooledConn{generation: c.generation.Load(), usedAt: c.now(), checked: c.now()}
 	if err := c.check(ctx, conn); err != nil {
@@ -286,8 +292,8 @@ func (c *connector) admit(ctx context.Context, conn *pgconn.PgConn) error {
 	return nil
 }
 
-// mayReuse reports whether a pooled connection may be reused. driver.ErrBadConn makes the pool drop
-// it.
+// mayReuse returns nil if a pooled connection may be reused. driver.ErrBadConn makes the pool drop
+// the connection.
 func (c *connector) mayReuse(ctx context.Context, conn *pgx.Conn) error {
 	if !c.isCurrent(conn) {
 		return driver.ErrBadConn
@@ -325,13 +331,14 @@ func (c *connector) recheck(ctx context.Context, conn *pgconn.PgConn) error {
 	return err
 }
 
-// isUnfit distinguishes a server that does not qualify from one that does not answer.
+// isUnfit reports whether err, of check, says that the server does not qualify. Other errors say
+// that it does not answer.
 func isUnfit(err error) bool {
 	return errors.Is(err, errReadOnly) || errors.Is(err, errNotStandby) || errors.Is(err, ErrNotDurable)
 }
 
-// check asks the server whether it takes writes and how the session's commits are flushed, or
-// whether it is a standby.
+// check asks the server whether it qualifies. It returns errReadOnly, errNotStandby or
+// ErrNotDurable if not.
 func (c *connector) check(ctx context.Context, conn *pgconn.PgConn) error {
 	const query = `SELECT current_setting('transaction_read_only'), current_setting('synchronous_commit'), session_user,
 		pg_is_in_recovery()`
@@ -360,8 +367,9 @@ func (c *connector) check(ctx context.Context, conn *pgconn.PgConn) error {
 // condemn retires every open connection. Statements in progress may finish.
 func (c *connector) condemn() { c.generation.Add(1) }
 
-// onError closes a connection to a server that has become read-only, as the driver does after a
-// FATAL error.
+// onError reports whether a connection stays open after an error. It closes the connection after a
+// fatal error, as the driver does by default. If the server has become read-only, onError also
+// retires all other connections.
 func (c *connector) onError(_ *pgconn.PgConn, err *pgconn.PgError) bool {
 	if isReadOnlyCode(err.Code) && !c.standby {
 		c.condemn()
@@ -370,6 +378,7 @@ func (c *connector) onError(_ *pgconn.PgConn, err *pgconn.PgError) bool {
 	return !isFatal(err)
 }
 
+// isFatal reports whether the server ends the session with err.
 func isFatal(err *pgconn.PgError) bool {
 	severity := err.SeverityUnlocalized
 	if severity == "" { // a server before 9.6, or a pooler

@@ -20,30 +20,31 @@ import (
 
 // Config configures a DB.
 type Config struct {
-	// DSN is a postgres:// URL. It may name several hosts; see connector.
+	// DSN is a postgres:// URL. If it names several hosts, each connection uses the first host that
+	// accepts writes, starting with the host of the last connection.
 	DSN string
 	// MaxConns bounds the pool; default 16.
 	MaxConns int
 	// MaxQueued bounds how many calls may wait for a connection. Further calls fail with
 	// ErrUnavailable at once. 0: no bound.
 	MaxQueued int
-	// StatementTimeout ends a statement on the server; default 10 s. If a server does not answer
-	// within a further answerGrace, or has lost the statement, the statement fails with
-	// ErrUnavailable, and its connection is dropped.
+	// StatementTimeout ends a statement on the server; default 10 s. If the server does not answer
+	// within 2 s after that, or has lost the statement, the statement fails with ErrUnavailable.
+	// The pool then retires all open connections.
 	StatementTimeout time.Duration
-	// MaxConnAge is the age at which a connection is replaced, plus up to a fifth at random, so
-	// that a fleet's reconnections spread; default 30 minutes.
+	// MaxConnAge is the age at which the pool replaces a connection; default 30 minutes. Each pool
+	// adds up to a fifth at random, so that many processes do not reconnect at once.
 	MaxConnAge time.Duration
 	// ApplicationName is the name in pg_stat_activity.
 	ApplicationName string
 	// Pooled says that a pooler in transaction mode, such as PgBouncer, is in front of the server.
-	// Statements are not prepared by name, and the role has the settings of sessions; see
-	// CheckSettings.
+	// The pool then prepares no statements by name, and the role must have the settings of
+	// sessions; see CheckSettings.
 	Pooled bool
-	// ReplicaWait bounds the time before a read begins on a replica; default 500 ms. Until then the
-	// read waits for a connection, and for the replica to replay what the primary had flushed.
+	// ReplicaWait bounds how long a read waits before it begins on a replica: for a connection, and
+	// until the replica has replayed what the primary had flushed; default 500 ms.
 	ReplicaWait time.Duration
-	// standby says that connections lead to standbys.
+	// standby says that connections lead to standbys. OpenReplica sets it.
 	standby bool
 }
 
@@ -59,13 +60,13 @@ const answerGrace = 2 * time.Second
 type DB struct {
 	bun      *bun.DB
 	conns    *connector
-	limit    int64 // maximum number of concurrent calls; 0: no bound
-	inside   atomic.Int64
-	settings Settings
-	replica  *Replica // nil: none
+	limit    int64        // maximum of inside; 0: no bound
+	inside   atomic.Int64 // calls that run or wait for a connection
+	settings Settings     // of each session
+	replica  *Replica     // nil: none
 }
 
-// Open prepares a pool without connecting.
+// Open prepares a pool without connecting. It refuses an invalid DSN.
 func Open(cfg Config) (*DB, error) {
 	conf, err := pgx.ParseConfig(cfg.DSN)
 	if err != nil {
@@ -96,9 +97,9 @@ func Open(cfg Config) (*DB, error) {
 	return db, nil
 }
 
-// prepareSessions sets what each connection asks of its session. A pooler in transaction mode may
-// run each transaction in another session, which lacks the connection's settings and prepared
-// statements.
+// prepareSessions sets the parameters with which each connection begins its session. A pooler in
+// transaction mode may run each transaction in another session, without the connection's settings
+// and prepared statements. Behind a pooler, a connection thus sets and prepares nothing.
 func prepareSessions(conf *pgx.ConnConfig, cfg Config, settings Settings) {
 	conf.RuntimeParams["application_name"] = cfg.ApplicationName
 	if cfg.Pooled {
@@ -117,25 +118,25 @@ func (db *DB) Bun() *bun.DB { return db.bun }
 // Close closes the pool. A replica stays open.
 func (db *DB) Close() error { return db.bun.Close() }
 
-// Ping checks that Postgres accepts writes. ErrUnavailable: it does not answer, is a standby or
-// read-only, or, after RequireDurability, would not flush commits.
+// Ping checks that Postgres accepts writes. ErrUnavailable: Postgres does not answer, is a standby
+// or read-only, or, after RequireDurability, would not flush commits.
 func (db *DB) Ping(ctx context.Context) error {
 	return db.Native(ctx, func(conn *pgx.Conn) error { return db.conns.recheck(ctx, conn.PgConn()) })
 }
 
-// Stats returns the pool's statistics.
+// Stats returns the pool's statistics, without those of a replica.
 func (db *DB) Stats() sql.DBStats { return db.bun.Stats() }
 
 // Reconnect retires every open connection. Statements in progress may finish.
 func (db *DB) Reconnect() { db.conns.condemn() }
 
-// attempts is how often a call is made at most, retries included.
+// attempts is the maximum number of attempts at a call, the first included.
 const attempts = 4
 
 // Do runs do, which sends one statement or one transaction. It repeats do after a deadlock or a
 // serialization failure. ErrUnavailable: Postgres is unreachable, or too many calls wait for it.
 //
-// Later reads with the same context do not go to a replica: they see what do has written.
+// Later reads with the same context do not run on a replica, so that they see what do has written.
 func (db *DB) Do(ctx context.Context, do func() error) error {
 	db.stayOnPrimary(ctx, FallbackWrite)
 	if n := db.inside.Add(1); db.limit > 0 && n > db.limit {
@@ -185,6 +186,7 @@ func (db *DB) Native(ctx context.Context, do func(*pgx.Conn) error) error {
 	})
 }
 
+// onConn runs do on one of the pool's connections.
 func (db *DB) onConn(ctx context.Context, do func(*pgx.Conn) error) error {
 	conn, err := db.bun.DB.Conn(ctx)
 	if err != nil {

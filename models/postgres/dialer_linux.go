@@ -6,10 +6,12 @@ import (
 	"syscall"
 )
 
-// tcpUserTimeout is TCP_USER_TIMEOUT of linux/tcp.h, in milliseconds.
+// tcpUserTimeout is the socket option TCP_USER_TIMEOUT of linux/tcp.h. Its value is in
+// milliseconds.
 const tcpUserTimeout = 0x12
 
-// controlSocket sets TCP_USER_TIMEOUT on a TCP socket before it connects.
+// controlSocket sets TCP_USER_TIMEOUT to peerTimeout on a TCP socket before it connects: the kernel
+// ends a connection whose sent data stays unacknowledged for so long.
 func controlSocket(network, _ string, raw syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil

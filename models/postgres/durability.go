@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// durableValues are the values of a setting with which a commit survives a crash of the server;
-// with synchronous replication, also the loss of the server. remote_write and local do not wait for
-// a standby's disk.
+// durableValues has, by setting, the values with which a commit survives a crash of the server.
+// With synchronous replication, the commit also survives the loss of the server: the values
+// remote_write and local are missing because they do not wait for a standby's disk.
 var durableValues = map[string][]string{
 	"fsync":              {"on", "true", "yes", "1"},
 	"full_page_writes":   {"on", "true", "yes", "1"},
@@ -21,11 +21,12 @@ func isDurable(setting, value string) bool {
 	return slices.Contains(durableValues[setting], strings.ToLower(value))
 }
 
-// RequireDurability makes sure that commits of this pool survive a crash. It returns ErrNotDurable
-// with every setting of the server or the role that is too weak. Afterwards the pool refuses
-// connections whose synchronous_commit is too weak, and calls fail with ErrUnavailable.
+// RequireDurability makes sure that commits of this pool survive a crash. It returns ErrNotDurable,
+// with every setting that is too weak, if the server or the role does not guarantee that. After
+// success, the pool refuses connections whose synchronous_commit has become too weak, and calls
+// fail with ErrUnavailable.
 func (db *DB) RequireDurability(ctx context.Context) error {
-	db.conns.condemn() // the settings of a new session count
+	db.conns.condemn() // check the settings of a new session
 	err := db.CheckDurability(ctx)
 	if err == nil {
 		db.conns.durable.Store(true)
@@ -34,7 +35,7 @@ func (db *DB) RequireDurability(ctx context.Context) error {
 	return err
 }
 
-// CheckDurability checks as RequireDurability does, once, without the lasting effect.
+// CheckDurability checks as RequireDurability does, but only once.
 func (db *DB) CheckDurability(ctx context.Context) error {
 	held, err := db.heldSettings(ctx, slices.Sorted(maps.Keys(durableValues)))
 	if err != nil {

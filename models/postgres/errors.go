@@ -12,23 +12,24 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrUnavailable says that Postgres is unreachable, or that too many calls wait for it. Whether the
-// transaction was committed is unknown. Test with errors.Is.
+// ErrUnavailable says that Postgres is unreachable, or that too many calls wait for it. It is
+// unknown whether the transaction was committed. Test with errors.Is.
 var ErrUnavailable = errors.New("postgres: database unavailable")
 
 // Postgres error codes of temporary conditions.
 const (
 	codeSerializationFailure = "40001"
 	codeDeadlockDetected     = "40P01"
-	codeReadOnly             = "25006" // read_only_sql_transaction: a standby, or a primary that is being demoted
-	codeNotInState           = "55000" // object_not_in_prerequisite_state: "recovery is in progress" among others
-	codeStatementTimeout     = "57014"
+	codeReadOnly             = "25006" // of a standby, or a primary that is being demoted
+	codeNotInState           = "55000" // "recovery is in progress" among others
+	codeStatementTimeout     = "57014" // query_canceled
 	codeLockTimeout          = "55P03" // lock_not_available
-	codeConnectionClass      = "08"
-	codeResourcesClass       = "53"  // too_many_connections, disk_full, out_of_memory
-	codeOperatorClass        = "57P" // admin_shutdown, crash_shutdown, cannot_connect_now
+	codeConnectionClass      = "08"    // prefix of connection failures
+	codeResourcesClass       = "53"    // prefix of too_many_connections, disk_full, out_of_memory
+	codeOperatorClass        = "57P"   // prefix of admin_shutdown, crash_shutdown, cannot_connect_now
 )
 
+// isRetryable reports whether Postgres rolled a transaction back because of a conflict with others.
 func isRetryable(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == codeSerializationFailure || pg.Code == codeDeadlockDetected)
@@ -53,6 +54,7 @@ func classify(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
+// isConnectionError reports whether err says that Postgres is unreachable or cannot serve now.
 func isConnectionError(err error) bool {
 	var connect *pgconn.ConnectError
 	if errors.As(err, &connect) || isUnfit(err) {
@@ -77,7 +79,7 @@ func isUnexpectedEOF(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }
 
-// redactDSN removes a password that a parser quotes in its error.
+// redactDSN replaces the error of a parser, which may quote a password of the DSN.
 func redactDSN(err error) error {
 	var parse *pgconn.ParseConfigError
 	if errors.As(err, &parse) {
@@ -87,9 +89,9 @@ func redactDSN(err error) error {
 }
 
 // IsUntouched reports whether a statement that ended with err certainly changed nothing: it was
-// never sent, or Postgres reports its failure. A server that is shutting down may report the
-// failure of a committed statement, and a pooler that of a statement whose answer it lost. Such
-// reports prove nothing.
+// never sent, or Postgres reports its failure. Two reports prove nothing: a server that is shutting
+// down may report the failure of a committed statement, and a pooler may report a failure because
+// it lost the answer.
 func IsUntouched(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {

@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// probeAfter is how long a statement runs before the pool asks the server whether it still works
-// on the statement.
+// probeAfter is how long a statement runs before the pool asks the server whether the server still
+// works on it.
 const probeAfter = 2 * time.Second
 
 // errPooler reports that the server's process ids are not those of the client's connections.
 var errPooler = errors.New("postgres: a pooler hides the server's processes")
 
-// isAbandoned reports whether the server does not work on a statement that its client waits for:
-// the connection lost the statement or its answer, and stays open in silence. It asks over a new
-// connection, and reports false if the server does not answer there either. A slow statement is
-// never abandoned. Behind a pooler it always reports false: only the statement's deadline ends the
-// wait.
+// isAbandoned reports whether a backend, by its process id, does not work on a statement that the
+// client waits for: the connection lost the statement or its answer, and stays open in silence.
+// isAbandoned asks over a new connection. It reports false if the server does not answer there
+// either, and always behind a pooler: then only the statement's deadline ends the wait. A slow
+// statement is never abandoned.
 func (c *connector) isAbandoned(ctx context.Context, backend uint32) bool {
 	abandoned, err := c.probes.Do(ctx, backend)
 	return err == nil && abandoned
 }
 
-// probe answers isAbandoned for several backends.
+// probe answers isAbandoned for several backends, in their order.
 func (c *connector) probe(ctx context.Context, backends []uint32) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout+checkTimeout)
 	defer cancel()

@@ -14,11 +14,11 @@ import (
 const (
 	// defaultReplicaWait is the default of Config.ReplicaWait.
 	defaultReplicaWait = 500 * time.Millisecond
-	// replicaSuspension is how long reads skip the replica after it was unavailable or behind. Then
-	// one read tries it.
+	// replicaSuspension is how long reads skip the replica after it was unavailable or behind.
+	// After that, one read tries the replica.
 	replicaSuspension = 5 * time.Second
-	// replicaStatementTimeout ends a statement on the replica, and answerGrace later its
-	// connection.
+	// replicaStatementTimeout ends a statement on the replica. If the replica has not answered
+	// answerGrace later, the pool retires its connections.
 	replicaStatementTimeout = 2 * time.Second
 	// replayPoll is the interval between checks of a replica that is behind.
 	replayPoll = 5 * time.Millisecond
@@ -31,7 +31,7 @@ type Fallback string
 
 // The reasons.
 const (
-	// FallbackUnavailable: the replica does not answer in time, is starting, or is no standby of
+	// FallbackUnavailable: the replica does not answer in time, is starting, or is not a standby of
 	// the primary.
 	FallbackUnavailable Fallback = "unavailable"
 	// FallbackBehind: the replica lacks commits that the primary had at the beginning of the read.
@@ -56,10 +56,10 @@ var (
 	// ErrReplicaBehind says that a replica lacks commits of the primary, or that its clock is
 	// wrong.
 	ErrReplicaBehind = errors.New("postgres: the replica is behind the primary")
-	// ErrReplicaForeign says that a server does not follow the primary: it is none of its standbys,
-	// or it has another history of commits since a failover or a restore.
+	// ErrReplicaForeign says that a server does not follow the primary: it is not a standby of the
+	// primary, or since a failover or a restore it has another history of commits.
 	ErrReplicaForeign = errors.New("postgres: the server does not follow the primary")
-	// ErrNoPosition says that the primary does not tell how far its commits have got.
+	// ErrNoPosition says that the primary's Position could not be read.
 	ErrNoPosition  = errors.New("postgres: no position of the primary")
 	errReplicaBusy = errors.New("postgres: all connections to the replica are in use")
 )
@@ -68,7 +68,7 @@ var (
 type Position struct {
 	// History identifies the history. A failover or a restore begins another one.
 	History string
-	LSN     string  // of the WAL that the primary has flushed
+	LSN     string  // end of the WAL that the primary has flushed
 	At      float64 // the primary's clock, in milliseconds of Unix time
 
 	asked time.Time // when this process asked for it
@@ -83,7 +83,8 @@ type ReplicaStatus struct {
 }
 
 // check returns nil if reads on the standby see everything that the primary had flushed at the
-// position. Their time must not be earlier than the position's. age is the position's.
+// position, and a clock that is neither behind the position's nor too far ahead of it. age is the
+// time since this process asked for the position.
 func (s ReplicaStatus) check(age time.Duration) error {
 	switch limit := (maxClockLead + age).Milliseconds(); {
 	case !s.Follows:
@@ -97,7 +98,8 @@ func (s ReplicaStatus) check(age time.Duration) error {
 	}
 }
 
-// ReplicaStatements are the statements that compare a replica with the primary.
+// ReplicaStatements are the statements that compare a replica with the primary. The caller supplies
+// them.
 type ReplicaStatements struct {
 	Position Statement // returns a Position, on the primary
 	Status   Statement // returns a ReplicaStatus, on the replica; arguments: history, lsn and at
@@ -108,16 +110,17 @@ type ReplicaStatements struct {
 type Replica struct {
 	db         *DB
 	statements ReplicaStatements
-	conns      int64         // for reads; ReplicaStatus has another one
+	conns      int64         // number for reads; ReplicaStatus has another one
 	wait       time.Duration // Config.ReplicaWait
-	running    atomic.Int64
+	running    atomic.Int64  // reads in progress
 	suspension suspension
-	served     atomic.Int64
-	fallbacks  map[Fallback]*atomic.Int64
+	served     atomic.Int64               // reads that the replica has answered
+	fallbacks  map[Fallback]*atomic.Int64 // contexts that turned to the primary
 }
 
-// OpenReplica prepares a pool without connecting. It does not support poolers, which may run the
-// check of a standby and the read on different servers.
+// OpenReplica prepares a pool without connecting. cfg.DSN names the standbys. OpenReplica ignores
+// cfg.StatementTimeout. It refuses a pooler, which may run the check of a standby and the read on
+// different servers.
 func OpenReplica(cfg Config, statements ReplicaStatements) (*Replica, error) {
 	if cfg.Pooled {
 		return nil, errors.New("postgres: a replica needs direct connections, not a pooler")
@@ -144,7 +147,7 @@ func OpenReplica(cfg Config, statements ReplicaStatements) (*Replica, error) {
 	return r, nil
 }
 
-// Bun returns the handle of the pool, for statistics and tests.
+// Bun returns the pool's handle for Bun, for statistics and tests.
 func (r *Replica) Bun() *bun.DB { return r.db.bun }
 
 // Close closes the pool.
@@ -158,7 +161,8 @@ func (r *Replica) FellBack(reason Fallback) int64 { return r.fallbacks[reason].L
 
 // ReplicaStatus compares the replica, which must be set, with the primary now. It waits for the
 // replica no longer than Config.ReplicaWait. ErrReplicaForeign and ErrReplicaBehind: the replica
-// answers, and no read would use it. ErrNoPosition: the replica was not asked.
+// answers, but no read would use it. ErrNoPosition: the primary did not answer, and the replica was
+// not asked.
 func (db *DB) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	at, err := db.position(ctx)
 	if err != nil {
@@ -171,7 +175,7 @@ func (db *DB) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	return status, conn.Close()
 }
 
-// position reads the position of the primary. ErrNoPosition: the primary does not tell it.
+// position reads the position of the primary. Every error is ErrNoPosition.
 func (db *DB) position(ctx context.Context) (at Position, err error) {
 	asked := db.conns.now()
 	if err = db.Get(withoutReading(ctx), db.replica.statements.Position, nil, &at); err != nil {
@@ -196,7 +200,7 @@ func (r *Replica) try(ctx context.Context, at Position, do func(conn *bun.Conn) 
 }
 
 // connect returns a connection to a standby that has replayed the position, and the standby's
-// status. Another connection may lead to another standby. An error leaves no connection.
+// status. Another connection may lead to another standby. After an error, conn is closed.
 func (r *Replica) connect(ctx context.Context, at Position) (conn bun.Conn, status ReplicaStatus, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.wait)
 	defer cancel()
@@ -236,8 +240,9 @@ func (r *Replica) await(ctx context.Context, conn bun.Conn, at Position) (status
 	}
 }
 
-// judge returns why the primary has to repeat a read that ended with err; "" means that the
-// primary's answer would be the same. It suspends the replica unless only that read is at fault.
+// judge returns why the primary must repeat a read that ended on the replica with err. It returns
+// "" if the primary's answer would be the same. judge suspends the replica unless the cause
+// concerns that read alone.
 func (r *Replica) judge(err error) Fallback {
 	var pg *pgconn.PgError
 	why := FallbackUnavailable

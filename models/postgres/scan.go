@@ -11,9 +11,10 @@ import (
 	"github.com/uptrace/bun/schema"
 )
 
-// ScanRows reads the rows into the slice that dest points to, and closes them. It scans structs, or
-// pointers to new ones, by column name as Bun does. It looks up the field of each column once, not
-// once a row. It leaves elements of other types to Bun.
+// ScanRows replaces the elements of the slice that dest points to with the rows, and closes the
+// rows. The elements are structs or pointers to structs, which ScanRows fills by column name as Bun
+// does. Unlike Bun, it looks up the field of each column once, not once for each row. A column
+// without a field is an error. ScanRows leaves elements of other types to Bun.
 func ScanRows(ctx context.Context, db *bun.DB, rows *sql.Rows, dest any) (err error) {
 	slice := reflect.ValueOf(dest).Elem()
 	element := slice.Type().Elem()
@@ -59,7 +60,7 @@ type fieldTarget struct {
 
 func (t *fieldTarget) Scan(value any) error { return t.field.ScanValue(t.row, value) }
 
-// fieldsOf returns a target for each column of the rows.
+// fieldsOf returns a target for each column of the rows, as such and as arguments of rows.Scan.
 func fieldsOf(table *schema.Table, rows *sql.Rows) ([]fieldTarget, []any, error) {
 	columns, err := rows.Columns()
 	if err != nil {

@@ -21,13 +21,13 @@ type Setting struct{ Name, Value string }
 type Settings []Setting
 
 // SessionSettings returns the settings of a session with the default statement timeout. Behind a
-// pooler, the service's role must have them, because the DB cannot set them there.
+// pooler, the service's role must have these settings, because a DB cannot set them there.
 func SessionSettings() Settings { return sessionSettings(DefaultStatementTimeout) }
 
 func sessionSettings(statementTimeout time.Duration) Settings {
 	return Settings{
 		{"statement_timeout", fmt.Sprint(statementTimeout.Milliseconds())},
-		// Bounds how long a process that stops in a transaction keeps its locks.
+		// 10 s. Bounds how long a process that stops in a transaction keeps its locks.
 		{"idle_in_transaction_session_timeout", "10000"},
 		{"jit", "off"}, // compiling short statements does not pay
 		// Postgres keeps a plan until the table's statistics change. A plan made while the outbox
@@ -39,7 +39,7 @@ func sessionSettings(statementTimeout time.Duration) Settings {
 	}
 }
 
-// Alter returns the statements that give the settings to a role in a database.
+// Alter returns the SQL statements that give the settings to a role in a database.
 func (s Settings) Alter(role, database string) []string {
 	statements := make([]string, len(s))
 	for i, setting := range s {
@@ -49,16 +49,16 @@ func (s Settings) Alter(role, database string) []string {
 	return statements
 }
 
-// ErrSettings reports sessions that lack settings which the service needs.
+// ErrSettings reports that sessions lack settings of SessionSettings.
 var ErrSettings = errors.New("postgres: sessions lack the service's settings")
 
 //go:embed settings.sql
 var settingsSQL string
 
-// heldSetting is a setting as sessions of this role have it.
+// heldSetting is a row of settings.sql: a setting as sessions of this role have it.
 type heldSetting struct {
 	Name     string
-	Session  string  // the value in one session, which may be old
+	Session  string  // the value in one session, which may be older than Stored
 	Stored   *string // the value that is stored for the role or the database; nil: none
 	Role     string
 	Database string
@@ -79,7 +79,7 @@ func (db *DB) heldSettings(ctx context.Context, names []string) (held []heldSett
 
 // CheckSettings checks that the sessions behind a pooler have the service's settings, which the
 // pool does not set there. It checks the stored settings, which new sessions get, and those of one
-// session, which may be older. It returns ErrSettings; for wrong stored settings, the error
+// session, which may be older. It returns ErrSettings. For wrong stored settings, the error
 // contains the statements that correct the role.
 func (db *DB) CheckSettings(ctx context.Context) error {
 	names, wanted := make([]string, len(db.settings)), make(map[string]Setting, len(db.settings))

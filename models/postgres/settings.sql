@@ -1,7 +1,9 @@
--- Reads settings as sessions of this role have them: in this session, and as they are stored for
--- the role or the database, which new sessions get. Behind a pooler the two may differ.
+-- CheckSettings and CheckDurability run this statement. It returns one row for each of the settings
+-- that the server knows: its value in this session, and the stored value that new sessions get. The
+-- stored value is NULL if none is stored for the role or the database. Behind a pooler the two
+-- values may differ.
 --
---   $1  names of settings
+--   $1  text[], names of settings
 WITH stored AS (
     -- The settings of this role and this database, the most specific first.
     SELECT lower(split_part(entry, '=', 1)) AS name, split_part(entry, '=', 2) AS value,

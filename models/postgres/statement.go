@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Statement is one SQL statement with named arguments, written ":name" as psql variables are. An
-// operator can paste it into psql after \set for each name.
+// Statement is one SQL statement with named arguments, written ":name" like variables of psql. An
+// operator can paste the text into psql after \set for each name.
 type Statement struct {
 	text  string   // with $1, $2 … in place of the names
 	names []string // in the order of their first use
@@ -22,7 +22,8 @@ type Statement struct {
 type Args map[string]any
 
 // SQL parses the text of a statement. The name of an argument consists of a to z, 0 to 9 and _, and
-// does not begin with a digit.
+// does not begin with a digit. A colon in a literal, quoted name, comment or cast (::) begins no
+// argument.
 func SQL(text string) Statement {
 	var s Statement
 	var out strings.Builder
@@ -46,7 +47,7 @@ func SQL(text string) Statement {
 	return s
 }
 
-// number returns the number of an argument, from 1.
+// number returns the number of an argument, from 1. A new name gets the next number.
 func (s *Statement) number(name string) int {
 	if i := slices.Index(s.names, name); i >= 0 {
 		return i + 1
@@ -58,11 +59,11 @@ func (s *Statement) number(name string) int {
 // Text returns the statement as it is sent, with numbered parameters.
 func (s Statement) Text() string { return s.text }
 
-// Names returns the arguments in the order of their numbers.
+// Names returns the names of the arguments in the order of their numbers.
 func (s Statement) Names() []string { return s.names }
 
-// Bind returns the values in the order of their numbers. Every argument must have a value, and
-// every value an argument.
+// Bind returns the values of the arguments in the order of their numbers. It returns an error if an
+// argument has no value, or a value no argument.
 func (s Statement) Bind(args Args) ([]any, error) {
 	values := make([]any, len(s.names))
 	for i, name := range s.names {
@@ -105,7 +106,7 @@ func through(text string, from int, end string) int {
 	return len(text)
 }
 
-// argument returns the name of the argument at the start of text, if there is one.
+// argument returns the name of the argument at the start of text; "": there is none.
 func argument(text string) string {
 	if text[0] != ':' {
 		return ""

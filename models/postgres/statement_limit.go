@@ -7,12 +7,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// statementLimit gives every statement a deadline, and ends it early if the server has abandoned
-// it. It implements pgx.QueryTracer, which sees all statements of the pool, BEGIN and COMMIT
-// included.
+// statementLimit gives every statement a deadline on the client's side, and ends a statement early
+// if the server has abandoned it. It implements pgx.QueryTracer, through which it sees all
+// statements of the pool, BEGIN and COMMIT included.
 type statementLimit struct {
-	limit       time.Duration
-	condemn     func()
+	limit       time.Duration // of statements without a longer limit
+	condemn     func()        // retires all open connections
 	isAbandoned func(ctx context.Context, backend uint32) bool
 }
 
@@ -21,7 +21,7 @@ type limitedContext struct {
 	context.Context
 	caller context.Context // distinguishes the caller's end from the statement's
 	cancel context.CancelFunc
-	probe  *time.Timer
+	probe  *time.Timer // asks whether the server has abandoned the statement
 }
 
 // Err implements context.Context. To the driver, an abandoned statement has exceeded its deadline.
@@ -33,7 +33,9 @@ func (l *limitedContext) Err() error {
 	return err
 }
 
-// TraceQueryStart implements pgx.QueryTracer: the statement runs under the context that it returns.
+// TraceQueryStart implements pgx.QueryTracer. The statement runs under the context that
+// TraceQueryStart returns: ctx itself if ctx ends before the limit and the probe, else a
+// limitedContext.
 func (s *statementLimit) TraceQueryStart(
 	ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryStartData,
 ) context.Context {
@@ -70,5 +72,5 @@ func (s *statementLimit) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pg
 	statement.cancel()
 }
 
-// limitKey is the context's key of a longer limit.
+// limitKey is the context key of a longer limit; see Tx.AllowLongStatements.
 type limitKey struct{}

@@ -9,10 +9,11 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// Session runs statements: a DB runs each by itself, a Tx all in its transaction.
+// Session runs statements. A DB runs each statement by itself, and a Tx runs all in its
+// transaction.
 type Session interface {
-	// Get runs a statement that returns one row, and scans it into dest: a pointer to a struct, by
-	// column names, or pointers to scalars, by position. sql.ErrNoRows: there is no row.
+	// Get runs a statement that returns one row. It scans the row into dest: a pointer to a struct,
+	// by column names, or pointers to scalars, by position. sql.ErrNoRows: there is no row.
 	Get(ctx context.Context, s Statement, args Args, dest ...any) error
 	// Select runs a statement and scans its rows by column names into dest, a pointer to a slice of
 	// structs or of scalars.
@@ -21,8 +22,8 @@ type Session interface {
 	Run(ctx context.Context, s Statement, args Args) (int, error)
 }
 
-// Tx is a transaction. Bun's models and query builder are its embedded methods; Get, Select and Run
-// send a Statement.
+// Tx is a transaction of DB.InTx or DB.InSnapshot. The methods of the embedded bun.Tx use Bun's
+// models and query builder. Get, Select and Run send a Statement.
 type Tx struct {
 	bun.Tx
 	db *bun.DB // scans rows by name
@@ -67,8 +68,8 @@ func (db *DB) Run(ctx context.Context, s Statement, args Args) (n int, err error
 	return n, err
 }
 
-// executor is a pool or a transaction of database/sql. It sends arguments to the server apart from
-// the statement, so that each connection prepares a statement once.
+// executor is a pool, a connection or a transaction of database/sql. It sends arguments to the
+// server apart from the statement, so that each connection prepares a statement once.
 type executor interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
@@ -77,7 +78,7 @@ type executor interface {
 // sender sends statements and scans their rows.
 type sender struct {
 	on      executor
-	scanner *bun.DB
+	scanner *bun.DB // scans rows by name
 }
 
 func (o sender) get(ctx context.Context, s Statement, args Args, dest []any) error {
@@ -127,7 +128,7 @@ func (o sender) run(ctx context.Context, s Statement, args Args) (int, error) {
 	return int(n), err
 }
 
-// scanRow scans the current row: by name into one struct, else by position.
+// scanRow scans the current row into dest: by name into one struct, else by position.
 func (o sender) scanRow(ctx context.Context, rows *sql.Rows, dest []any) error {
 	if len(dest) == 1 && isStruct(dest[0]) {
 		return o.scanner.ScanRow(ctx, rows, dest[0])
@@ -135,22 +136,24 @@ func (o sender) scanRow(ctx context.Context, rows *sql.Rows, dest []any) error {
 	return rows.Scan(dest...)
 }
 
-// LongStatement bounds a statement that may read all rows of a Site or partition.
+// LongStatement is the limit, for AllowLongStatements, of a statement that may read all rows of a
+// Site or partition.
 const LongStatement = 10 * time.Minute
 
-// AllowLongStatements raises the limit of the transaction's further statements: on the server by a
-// setting, on the client through the returned context.
+// AllowLongStatements raises the time limit of the transaction's further statements: on the server
+// by a setting, and on the client for statements with the returned context.
 func (tx Tx) AllowLongStatements(ctx context.Context, limit time.Duration) (context.Context, error) {
 	_, err := tx.Tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL statement_timeout = %d", limit.Milliseconds()))
 	return context.WithValue(ctx, limitKey{}, limit+answerGrace), err
 }
 
-// limitStatementsSQL sets a limit in milliseconds, unless the session has a lower one.
+// limitStatementsSQL sets statement_timeout to a number of milliseconds, unless the session has a
+// lower value.
 const limitStatementsSQL = `SELECT set_config('statement_timeout', least(%d,
     nullif(extract(epoch FROM current_setting('statement_timeout')::interval) * 1000, 0))::int::text, true)`
 
-// LimitStatements lowers the server's limit of the transaction's further statements. A lower limit
-// of the pool stays.
+// LimitStatements lowers the server's time limit of the transaction's further statements. If the
+// limit of the pool is lower, it stays.
 func (tx Tx) LimitStatements(ctx context.Context, limit time.Duration) error {
 	_, err := tx.Tx.ExecContext(ctx, fmt.Sprintf(limitStatementsSQL, limit.Milliseconds()))
 	return err

@@ -30,8 +30,9 @@ var (
 	ErrOpen = errors.New("seal: sealed value cannot be opened")
 )
 
-// Keyring holds the master keys that encrypt secrets at rest (AES-256-GCM). The first key seals,
-// and all keys open. Nonces are random, which limits one key to 2³² values.
+// Keyring holds the master keys that encrypt secrets at rest (AES-256-GCM). The first key seals
+// values, and every key opens the values sealed under it. Nonces are random, which limits one key
+// to 2³² values.
 type Keyring struct{ keys []masterKey }
 
 type masterKey struct {
@@ -47,9 +48,12 @@ func GenerateMasterKey() string {
 }
 
 // ParseKeyring parses a ring's text: 1 to 8 entries "id:key", separated by commas. The id is 1 to
-// 16 characters of a-z and 0-9; the key is 32 bytes in padded standard base64. Ids and keys are
-// unique. To rotate, add a new entry second and restart every process, so that all can open values
-// sealed under it. Then put it first, restart, reseal all rows, drop the old entry, and restart.
+// 16 characters of a-z and 0-9. The key is 32 bytes in padded standard base64. Ids and keys are
+// unique. A fault is ErrMasterKey.
+//
+// To rotate, add the new entry second and restart every process, so that all can open values sealed
+// under it. Then put the new entry first, restart, reseal all rows, drop the old entry, and
+// restart.
 func ParseKeyring(text string) (*Keyring, error) {
 	ring, seen := &Keyring{}, map[string]bool{}
 	entries := strings.Split(text, ",")
@@ -106,8 +110,8 @@ func newAEAD(secret []byte) (cipher.AEAD, error) {
 }
 
 // Seal encrypts plain under the first key. The result is the length of the key's id in one byte,
-// the id, the nonce and the ciphertext. It opens only with the same aad, which identifies the row
-// and the meaning of the bytes.
+// the id, the nonce and the ciphertext. aad identifies the row and the meaning of the bytes: the
+// result opens only with the same aad.
 func (r *Keyring) Seal(plain, aad []byte) []byte {
 	head := r.Head()
 	return r.keys[0].aead.Seal(head, nil, plain, additionalData(head, aad))
@@ -119,7 +123,8 @@ func (r *Keyring) Head() []byte {
 	return append([]byte{byte(len(id))}, id...)
 }
 
-// Open decrypts a value that Seal made under any key of the ring; else ErrOpen.
+// Open decrypts a value that Seal made with the same aad under any key of the ring. It returns
+// ErrOpen for any other value.
 func (r *Keyring) Open(sealed, aad []byte) ([]byte, error) {
 	id, ok := sealedUnder(sealed)
 	if !ok {
@@ -139,8 +144,8 @@ func (r *Keyring) Open(sealed, aad []byte) ([]byte, error) {
 	return nil, fmt.Errorf("%w: the ring has no master key %q", ErrOpen, id)
 }
 
-// Reseal opens sealed bytes and seals them under the first key. Bytes already under that key are
-// returned unchanged, with changed false.
+// Reseal opens a sealed value and seals it under the first key. It returns a value that is under
+// that key already as it is, with changed false. Errors are those of Open.
 func (r *Keyring) Reseal(sealed, aad []byte) (resealed []byte, changed bool, err error) {
 	plain, err := r.Open(sealed, aad)
 	if err != nil {
@@ -152,6 +157,8 @@ func (r *Keyring) Reseal(sealed, aad []byte) (resealed []byte, changed bool, err
 	return r.Seal(plain, aad), true, nil
 }
 
+// sealedUnder returns the id of the master key of a sealed value, and false if the value is
+// malformed.
 func sealedUnder(sealed []byte) (id string, ok bool) {
 	if len(sealed) == 0 || len(sealed) < 1+int(sealed[0]) {
 		return "", false

@@ -15,9 +15,10 @@ import (
 // trace, a second span continues it. The zero RequestSpan records nothing.
 type RequestSpan struct{ root, continued trace.Span }
 
-// StartRequest starts the span of a request whose trace id is in ctx. traceparent is the caller's
-// header, "" without one. A malformed header is ignored. Spans that start from the returned context
-// belong to the request's own trace.
+// StartRequest starts the span of a request whose models.TraceID is in ctx. The span bears the name
+// of the HTTP method until End. traceparent is the caller's header, "" without one. StartRequest
+// ignores a malformed header. Spans that start from the returned context belong to the request's
+// own trace.
 func (t *Tracer) StartRequest(ctx context.Context, method, traceparent string) (context.Context, RequestSpan) {
 	if t == nil {
 		return ctx, RequestSpan{}
@@ -34,8 +35,8 @@ func (t *Tracer) StartRequest(ctx context.Context, method, traceparent string) (
 	return ctx, s
 }
 
-// RemoteSpan parses a traceparent header. The result is not valid if the header is empty or
-// malformed.
+// RemoteSpan parses a traceparent header (W3C Trace Context). The result is not valid if the header
+// is empty or malformed.
 func RemoteSpan(traceparent string) trace.SpanContext {
 	if traceparent == "" {
 		return trace.SpanContext{}
@@ -46,13 +47,13 @@ func RemoteSpan(traceparent string) trace.SpanContext {
 
 // Answer describes a request's answer for the request's span.
 type Answer struct {
-	Method, Route string
-	Status        int
-	TraceID       models.TraceID
-	Failed        bool // by the service's own fault
+	Method, Route string         // HTTP method, and path pattern
+	Status        int            // HTTP status
+	TraceID       models.TraceID // the request's own
+	Failed        bool           // by the service's own fault
 }
 
-// End ends the span.
+// End names the span after the method and route, describes the answer and ends the span.
 func (s RequestSpan) End(a Answer) {
 	if s.root == nil {
 		return

@@ -10,8 +10,9 @@ import (
 	"partnerbilling/models"
 )
 
-// Dispatched records the spans of tasks that were sent to Redis together, from began to now. A
-// failed dispatch is recorded as such: its tasks are sent again under another epoch.
+// Dispatched records the spans of tasks that were sent to Redis together, from began to now.
+// accepted says whether Redis accepted them; if not, the spans have failed. The next dispatch of a
+// task has another epoch.
 func (t *Tracer) Dispatched(ctx context.Context, tasks []models.Task, began time.Time, accepted bool) {
 	if t == nil {
 		return
@@ -32,9 +33,9 @@ func (t *Tracer) Dispatched(ctx context.Context, tasks []models.Task, began time
 	}
 }
 
-// StartTask starts the span of a run of a task, in the trace of the request that caused the task. A
-// span in ctx is linked: that of the bundle in which the task came. Work that no request caused has
-// no span.
+// StartTask starts the span of a run of a task, in the trace of the request that caused the task.
+// If ctx has the span of a bundle (see StartBundle), the task's span links to it. Work that no
+// request caused has no span.
 func (t *Tracer) StartTask(ctx context.Context, task models.Task) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
@@ -53,8 +54,9 @@ func (t *Tracer) StartTask(ctx context.Context, task models.Task) (context.Conte
 	return ctx, Span{span}
 }
 
-// StartBundle starts the span of tasks that run together, at least one. They belong to several
-// traces, so the span begins a trace of its own, with a link to each task's dispatch.
+// StartBundle starts the span of a bundle: tasks, at least one, that were dispatched or claimed
+// together and run together. They belong to several traces, so the span begins a trace of its own,
+// with a link to each task's dispatch.
 func (t *Tracer) StartBundle(ctx context.Context, tasks []models.Task) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
@@ -80,12 +82,14 @@ func taskAttributes(t models.Task) []attribute.KeyValue {
 	}
 }
 
-// parent returns a context whose next span is in a trace, below the span of another process.
+// parent returns a context whose next span belongs to the trace id, below a span of another
+// process. own is the same trace id as text.
 func parent(ctx context.Context, own models.TraceID, id trace.TraceID, span trace.SpanID) context.Context {
 	return trace.ContextWithRemoteSpanContext(models.WithTraceID(ctx, own), remote(id, span))
 }
 
-// remote returns the context of a span of another process. The sampler ignores its flags.
+// remote returns the context of a span of another process. Its flags say that the span is sampled,
+// but the sampler ignores them.
 func remote(id trace.TraceID, span trace.SpanID) trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: id, SpanID: span, TraceFlags: trace.FlagsSampled, Remote: true,

@@ -3,10 +3,11 @@
 // # Identity
 //
 // The trace id of the spans is the request's models.TraceID, which stored rows and tasks carry. No
-// span id is stored. That of a request's root span derives from the trace id; that of a task's
-// dispatch derives from the task's id and epoch. A worker therefore knows the parent of its spans
-// without a message from the process that made the parent. A request that continues a caller's
-// trace has a span there too; links join the two traces.
+// span id is stored. The id of a request's root span derives from the trace id. The id of the span
+// of a task's dispatch derives from the task's id and epoch (the number of its claims). A worker
+// therefore knows the parent of its spans without a message from the process that made the parent.
+// A request that continues a caller's trace also has a span in that trace. Links join the two
+// traces.
 //
 // # Sampling
 //
@@ -35,7 +36,8 @@ import (
 // Tracer starts the spans of the service. A nil *Tracer starts none.
 type Tracer struct{ tracer trace.Tracer }
 
-// New returns a tracer of a provider, nil if the provider is nil. The provider must use SpanIDs.
+// New returns a tracer of a provider, nil if the provider is nil. The provider must use SpanIDs as
+// its id generator.
 func New(provider trace.TracerProvider) *Tracer {
 	if provider == nil {
 		return nil
@@ -43,11 +45,11 @@ func New(provider trace.TracerProvider) *Tracer {
 	return &Tracer{provider.Tracer("partnerbilling")}
 }
 
-// SpanIDs is an OpenTelemetry IDGenerator. A new trace has the context's trace id, so the traceId
-// of an answer or a log line finds its spans.
+// SpanIDs is an OpenTelemetry IDGenerator. A new trace gets the models.TraceID of the context, so
+// the traceId of an answer or a log line finds its spans. Without one, ids are random.
 type SpanIDs struct{}
 
-// NewIDs returns the ids of a root span.
+// NewIDs returns the ids of a new trace and of its root span.
 func (g SpanIDs) NewIDs(ctx context.Context) (id trace.TraceID, span trace.SpanID) {
 	id, ok := traceIDOf(models.TraceIDFrom(ctx))
 	if ok {
@@ -69,12 +71,14 @@ func (SpanIDs) NewSpanID(ctx context.Context, _ trace.TraceID) (id trace.SpanID)
 // spanIDKey is the context key of the id for the next span.
 type spanIDKey struct{}
 
+// traceIDOf parses a trace id. It returns false if the id is empty or malformed.
 func traceIDOf(id models.TraceID) (trace.TraceID, bool) {
 	parsed, err := trace.TraceIDFromHex(string(id))
 	return parsed, err == nil
 }
 
-// rootSpanID returns the id of the root span of a trace: the random half of the trace's id.
+// rootSpanID returns the id of the root span of a trace: the last 8 bytes of the trace's id, which
+// are random.
 func rootSpanID(id trace.TraceID) (span trace.SpanID) {
 	copy(span[:], id[len(id)-len(span):])
 	return valid(span)
@@ -118,7 +122,7 @@ func (s Span) Fail(description string) {
 	}
 }
 
-// StartRail starts the span of a rail call for a number of rows.
+// StartRail starts the span of a rail call, such as debit, for a number of rows.
 func (t *Tracer) StartRail(ctx context.Context, call string, rows int) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
@@ -139,15 +143,16 @@ func (t *Tracer) StartWebhook(ctx context.Context, d *models.WebhookDelivery) (c
 	return ctx, Span{span}
 }
 
-// Answered records the status of an HTTP answer, 0 without one.
+// Answered records the HTTP status of an answer on the span. It records nothing if the status is 0.
 func (s Span) Answered(status int) {
 	if s.span != nil && status != 0 {
 		s.span.SetAttributes(attribute.Int("http.response.status_code", status))
 	}
 }
 
-// Inject adds the traceparent header (W3C Trace Context) of the context's span, if it is recorded.
-// Otherwise it adds nothing, so that the receiver decides by itself whether to record a trace.
+// Inject adds the traceparent header (W3C Trace Context) of the context's span, if the span is
+// recorded. Otherwise Inject adds nothing, so that the receiver decides by itself whether to record
+// a trace.
 func Inject(ctx context.Context, header http.Header) {
 	if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
 		header.Set("Traceparent", "00-"+span.TraceID().String()+"-"+span.SpanID().String()+"-01")

@@ -1,4 +1,4 @@
-// Package explain reads the plans of statements, for tests and measurements.
+// Package explain executes statements and returns their plans, for tests and measurements.
 package explain
 
 import (
@@ -11,7 +11,7 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// Plan is an executed plan.
+// Plan is an executed plan: its topmost step, and the text.
 type Plan struct {
 	Node
 	JSON string // the whole plan, as Postgres writes it
@@ -19,10 +19,10 @@ type Plan struct {
 
 // Node is one step of a plan, with the steps below it.
 type Node struct {
-	Type     string `json:"Node Type"`
+	Type     string `json:"Node Type"`          // such as "Seq Scan"
 	Relation string `json:"Relation Name"`      // the table that a scan reads; else ""
-	Hit      int    `json:"Shared Hit Blocks"`  // also of the steps below
-	Read     int    `json:"Shared Read Blocks"` // also of the steps below
+	Hit      int    `json:"Shared Hit Blocks"`  // blocks found in cache, with all steps below
+	Read     int    `json:"Shared Read Blocks"` // other blocks, with all steps below
 	Plans    []Node
 }
 
@@ -46,7 +46,7 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Run executes a statement under EXPLAIN (ANALYZE, BUFFERS), planned for its arguments.
+// Run executes a statement with its arguments under EXPLAIN (ANALYZE, BUFFERS).
 func Run(ctx context.Context, on querier, s postgres.Statement, args postgres.Args) (Plan, error) {
 	values, err := s.Bind(args)
 	if err != nil {
