@@ -73,6 +73,7 @@ func appendLines(into []byte, rows []uint64, wide int) []byte {
 //	284, 285        110000, 110001      lengths 227 to 258
 //	256 to 283      1100100 to 1111111  end of block, lengths 3 to 226
 //	distances       0, 10, 11           33 to 48, 49 to 64, 65 to 96
+//
 // deflater writes a DEFLATE stream (RFC 1951) of a single block, with the same Huffman codes for
 // every picture. The codes suit lines of white (0) and black (255) bytes. Most bytes are white, and
 // most lines equal the line above:
