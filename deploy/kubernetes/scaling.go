@@ -1,5 +1,5 @@
-// Package kubernetes holds the manifests of a production deployment, and reads from them how the
-// workers scale.
+// Package kubernetes holds the manifests of a production deployment. [WorkerScaling] reads from
+// them how the workers scale.
 package kubernetes
 
 import (
@@ -22,36 +22,40 @@ var workerManifest []byte
 // the defaults of Kubernetes where the manifest sets nothing.
 type Scaling struct {
 	MinReplicas, MaxReplicas int
-	PollingInterval          time.Duration
+	PollingInterval          time.Duration // between two queries of a trigger
 	Fallback                 Fallback
-	Triggers                 []Trigger
+	Triggers                 []Trigger // the trigger that asks for the most replicas decides
 	Up, Down                 Rules
 }
 
 // Fallback sets the number of replicas once more than FailureThreshold queries have failed in a
-// row. The zero value is no fallback.
+// row. The zero value means no fallback.
 type Fallback struct {
 	FailureThreshold int `yaml:"failureThreshold"`
 	Replicas         int
 }
 
-// Trigger is a Prometheus query. Threshold is the part of its value that one replica handles
-// (AverageValue).
+// Trigger is a Prometheus query. Threshold is the part of the query's value that one replica
+// handles (AverageValue).
 type Trigger struct {
 	Name, Query string
 	Threshold   float64
 }
 
-// Rules bound a change of the replicas in one direction.
+// Rules bound a change of the number of replicas in one direction.
 type Rules struct {
+	// Stabilization delays a change. The number of replicas rises to the lowest recommendation of
+	// this past time, or falls to the highest.
 	Stabilization time.Duration
-	SelectPolicy  string // Max, Min or Disabled
-	Policies      []Policy
+	// SelectPolicy says which policy applies: Max, the one that allows the largest change; Min, the
+	// smallest; Disabled, no change at all.
+	SelectPolicy string
+	Policies     []Policy
 }
 
 // Policy bounds the replicas that are added or removed within a period.
 type Policy struct {
-	Type   string // Pods or Percent
+	Type   string // the unit of Value: Pods, or Percent of the replicas
 	Value  int
 	Period time.Duration
 }
@@ -88,7 +92,7 @@ type scaledObject struct {
 	}
 }
 
-// rules are Rules as Kubernetes writes them.
+// rules are Rules as a manifest writes them.
 type rules struct {
 	Stabilization *int   `yaml:"stabilizationWindowSeconds"`
 	SelectPolicy  string `yaml:"selectPolicy"`
@@ -99,7 +103,7 @@ type rules struct {
 	}
 }
 
-// The rules of Kubernetes where a manifest sets none.
+// defaultUp and defaultDown are the rules of Kubernetes, for what a manifest does not set.
 var (
 	defaultUp = Rules{SelectPolicy: "Max", Policies: []Policy{
 		{Type: "Pods", Value: 4, Period: 15 * time.Second}, {Type: "Percent", Value: 100, Period: 15 * time.Second},
@@ -109,7 +113,7 @@ var (
 	}}
 )
 
-// over returns the rules, completed from the defaults.
+// over returns the manifest's rules, with the defaults for what the manifest does not set.
 func (r rules) over(defaults Rules) Rules {
 	all := defaults
 	if r.Stabilization != nil {
@@ -128,11 +132,12 @@ func (r rules) over(defaults Rules) Rules {
 	return all
 }
 
-// WorkerScaling returns how the deployed workers scale. It returns an error if the manifest has a
-// field or a value that Scaling does not cover.
+// WorkerScaling returns how the workers of worker.yaml scale. It returns an error if the manifest
+// has a field or a value that Scaling does not cover.
 func WorkerScaling() (Scaling, error) { return parseScaling(workerManifest) }
 
-// parseScaling returns what the only ScaledObject of a manifest says.
+// parseScaling returns the scaling of a manifest's ScaledObject. A manifest without one, or with
+// several, is an error.
 func parseScaling(manifest []byte) (s Scaling, err error) {
 	documents, found := yaml.NewDecoder(bytes.NewReader(manifest)), 0
 	for {

@@ -11,15 +11,15 @@ import (
 	"syscall"
 )
 
-// account is the operating system user that runs the servers.
+// account is the operating system user that runs PostgreSQL and the other servers.
 type account struct {
 	uid, gid int
 	switched bool // differs from the user of this process
 }
 
-// serverAccount chooses the account. A process that is not root uses its own. For root it is the
-// owner of the data folder, so that the owner can still use the data. If root owns the folder, it
-// is postgres or nobody.
+// serverAccount chooses the account for the data folder dir. A process that is not root uses its
+// own account. A root process uses the owner of dir, so that the owner can still use the data. If
+// root owns dir, the account is postgres or, where that does not exist, nobody.
 func serverAccount(dir string) (account, error) {
 	if os.Geteuid() != 0 {
 		return account{uid: os.Geteuid(), gid: os.Getegid()}, nil
@@ -45,7 +45,8 @@ func serverAccount(dir string) (account, error) {
 }
 
 // canReach reports whether the account has search permission on dir and on all its parent folders.
-// It takes this process's own account to reach every folder, and ignores access control lists.
+// It assumes that the account of this process reaches every folder. It ignores access control lists
+// and supplementary groups.
 func (a account) canReach(dir string) bool {
 	if !a.switched {
 		return true
@@ -67,6 +68,7 @@ func (a account) canReach(dir string) bool {
 	}
 }
 
+// canSearch reports whether the permission bits of a folder let the account enter it.
 func (a account) canSearch(info fs.FileInfo) bool {
 	uid, gid := owner(info)
 	mode := info.Mode().Perm()
@@ -93,8 +95,8 @@ func (a account) mkdir(dir string) error {
 	return a.chown(dir)
 }
 
-// requireOwner returns an error if dir belongs to another user. The server would refuse it with a
-// less clear message.
+// requireOwner returns an error if dir belongs to another user. The server itself would refuse such
+// a folder with a less clear message.
 func (a account) requireOwner(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -118,6 +120,7 @@ func (a account) writeFile(path, content string) error {
 	return a.chown(path)
 }
 
+// chown makes the account the owner of a file or folder.
 func (a account) chown(path string) error {
 	if !a.switched {
 		return nil
@@ -125,7 +128,7 @@ func (a account) chown(path string) error {
 	return os.Lchown(path, a.uid, a.gid)
 }
 
-// inheritOwner gives a file that root created to the owner of the file's folder.
+// inheritOwner makes the owner of a file's folder the owner of the file, if this process is root.
 func inheritOwner(path string) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -138,7 +141,7 @@ func inheritOwner(path string) error {
 	return os.Lchown(path, uid, gid)
 }
 
-// owner returns the user and the group of a file, or -1 where the system does not tell them.
+// owner returns the ids of a file's user and group, or -1 where the system does not tell them.
 func owner(info fs.FileInfo) (uid, gid int) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -9,7 +9,8 @@ import (
 )
 
 // Backup takes a base backup of the primary with the WAL that it needs, verifies it with
-// pg_verifybackup, and removes it. It returns the size of the backup in bytes. ctx alone bounds it.
+// pg_verifybackup, and removes it. It returns the size of the backup in bytes. It has no time-out
+// beside ctx.
 func (p *Pair) Backup(ctx context.Context) (size int64, err error) {
 	primary := p.Primary()
 	pg, ok := primary.Postgres.program.(*postgres)
@@ -31,7 +32,7 @@ func (p *Pair) Backup(ctx context.Context) (size int64, err error) {
 	return folderSize(dir)
 }
 
-// folderSize returns the size of all files in a folder, in bytes.
+// folderSize returns the size of all files below a folder, in bytes.
 func folderSize(dir string) (size int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

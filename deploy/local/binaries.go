@@ -22,8 +22,8 @@ const (
 // MissingError reports a program that is not installed, or only in an unsupported version.
 type MissingError struct {
 	Program string // the program and version: "PostgreSQL 15 or newer"
-	Command string // installs the program on this operating system
-	Found   string // the unsupported version that was found, or empty
+	Command string // a shell command that installs the program on this operating system
+	Found   string // the unsupported version that was found and its folder or path, or empty
 }
 
 func (e *MissingError) Error() string {
@@ -36,12 +36,13 @@ func (e *MissingError) Error() string {
 
 // pgBinaries is a PostgreSQL installation.
 type pgBinaries struct {
-	dir   string
-	major int
+	dir   string // the folder of the programs
+	major int    // the major version
 }
 
 // findPostgres returns an installation that the account can run: the first in PATH if that is
-// usable, else the newest. If major is not 0, the installation must have that major version.
+// usable, else the newest. If major is not 0, the installation must have that major version. If
+// there is none, it returns a [*MissingError].
 func findPostgres(ctx context.Context, acc account, major int) (pgBinaries, error) {
 	missing := &MissingError{
 		Program: fmt.Sprintf("PostgreSQL %d or newer", minPostgres), Command: installCommand("postgresql"),
@@ -67,7 +68,7 @@ func findPostgres(ctx context.Context, acc account, major int) (pgBinaries, erro
 		}
 	}
 	switch {
-	case ctx.Err() != nil: // ctx has ended version queries, whose errors count as "not found"
+	case ctx.Err() != nil: // the loop counts an interrupted version query as "not found"
 		return best, ctx.Err()
 	case best.major == 0:
 		return best, missing
@@ -119,7 +120,7 @@ func onPath(dir string) bool {
 	return err == nil && filepath.Dir(real) == dir
 }
 
-// findRedis returns the path of a redis-server that the account can run.
+// findRedis returns the path of a redis-server that the account can run, or a [*MissingError].
 func findRedis(ctx context.Context, acc account) (string, error) {
 	missing := &MissingError{Program: fmt.Sprintf("Redis %d or newer", minRedis),
 		Command: installCommand("redis-server")}
@@ -152,7 +153,8 @@ var (
 	redisVersion = regexp.MustCompile(`v=(\d+)\.`)
 )
 
-// majorVersion returns the major version that a program prints.
+// majorVersion returns the major version that a program prints for --version. The first group of
+// the pattern is the version.
 func majorVersion(ctx context.Context, path string, pattern *regexp.Regexp) (int, error) {
 	out, err := exec.CommandContext(ctx, path, "--version").Output()
 	if err != nil {

@@ -17,18 +17,19 @@ import (
 	"time"
 )
 
-// Certificates holds a private certificate authority, and the certificates that it has issued for
-// servers on 127.0.0.1 and their clients. All are valid for a day.
+// Certificates holds the certificate of a private authority, and the certificates that the
+// authority has issued: one for servers on 127.0.0.1, and one for their clients. All are valid for
+// a day.
 type Certificates struct {
-	// CAFile, ClientCertFile and ClientKeyFile are the PEM files of a client: the certificates of
-	// the authority and of the client (for the user svc), and the client's key.
+	// CAFile, ClientCertFile and ClientKeyFile are the paths of a client's PEM files: the
+	// authority's certificate, the client's certificate (for the user svc) and the client's key.
 	CAFile, ClientCertFile, ClientKeyFile string
 
 	ca, serverCert, serverKey string // PEM, for the servers
 }
 
-// NewCertificates creates an authority and its certificates, and writes the client's files into
-// dir.
+// NewCertificates creates an authority and its certificates, and writes the client's files into the
+// existing folder dir.
 func NewCertificates(dir string) (*Certificates, error) {
 	ca, err := issue(nil, &x509.Certificate{
 		Subject: pkix.Name{CommonName: "private authority"}, IsCA: true, BasicConstraintsValid: true,
@@ -40,7 +41,7 @@ func NewCertificates(dir string) (*Certificates, error) {
 	server, err := issue(ca, &x509.Certificate{
 		Subject: pkix.Name{CommonName: "server"}, DNSNames: []string{"localhost"},
 		IPAddresses: []net.IP{net.ParseIP(host)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // also of replicas
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // a replica is a client
 	})
 	if err != nil {
 		return nil, err
@@ -60,7 +61,8 @@ func NewCertificates(dir string) (*Certificates, error) {
 		os.WriteFile(c.ClientKeyFile, []byte(client.key), 0o600))
 }
 
-// Client returns the TLS settings of a client.
+// Client returns the TLS settings of a client. It reads the client's certificate and key from their
+// files.
 func (c *Certificates) Client() (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(c.ClientCertFile, c.ClientKeyFile)
 	if err != nil {
@@ -71,10 +73,10 @@ func (c *Certificates) Client() (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{pair}}, nil
 }
 
-// serverFiles are the certificate files of a server.
+// serverFiles are the paths of a server's PEM files.
 type serverFiles struct{ ca, cert, key string }
 
-// write writes the files of a server into its data folder.
+// write writes a server's PEM files into its data folder dir.
 func (c *Certificates) write(acc account, dir string) (serverFiles, error) {
 	f := serverFiles{filepath.Join(dir, "tls-ca.pem"), filepath.Join(dir, "tls.pem"), filepath.Join(dir, "tls.key")}
 	return f, errors.Join(acc.writeFile(f.ca, c.ca), acc.writeFile(f.cert, c.serverCert),
@@ -85,10 +87,10 @@ func (c *Certificates) write(acc account, dir string) (serverFiles, error) {
 type issued struct {
 	parsed    *x509.Certificate
 	private   *ecdsa.PrivateKey
-	cert, key string
+	cert, key string // PEM
 }
 
-// issue creates a key and a certificate for it, which the authority signs. If authority is nil, the
+// issue creates a key, and a certificate for it that the authority signs. If authority is nil, the
 // certificate is self-signed.
 func issue(authority *issued, template *x509.Certificate) (*issued, error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -16,15 +16,16 @@ import (
 const clusterSlots = 16384
 
 // RedisCluster is a Redis Cluster of several masters with a replica each, for failover tests. Only
-// URL is safe for concurrent use.
+// URL is safe for concurrent use. Methods that wait give up after a minute.
 type RedisCluster struct {
 	redisGroup
-	buses []*Port
-	ids   map[*Servers]string
+	buses []*Port             // for the connections between the servers, in the order of the servers
+	ids   map[*Servers]string // node ids
 }
 
-// TempCluster starts a Cluster, whose servers consider another dead after nodeTimeout. Stop removes
-// it. certs may be nil.
+// TempCluster starts a Cluster of the given number of masters, and as many replicas. A server that
+// does not answer the others for nodeTimeout counts as dead. Stop stops the servers and removes
+// their data. certs may be nil: no TLS.
 func TempCluster(
 	ctx context.Context, masters int, nodeTimeout time.Duration, certs *Certificates,
 ) (*RedisCluster, error) {
@@ -35,6 +36,8 @@ func TempCluster(
 	return c, nil
 }
 
+// startAll starts the servers, divides the slots equally between the masters, and gives each master
+// a replica.
 func (c *RedisCluster) startAll(ctx context.Context, masters int, nodeTimeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
@@ -51,7 +54,7 @@ func (c *RedisCluster) startAll(ctx context.Context, masters int, nodeTimeout ti
 			return err
 		}
 	}
-	for _, s := range c.servers { // a member learns of the others from the first
+	for _, s := range c.servers { // each server learns of the others from the first
 		err := awaitRedis(ctx, s, func(r *redis.Client) (bool, error) {
 			nodes, err := r.ClusterNodes(ctx).Result()
 			return strings.Count(nodes, " connected") == len(c.servers), err
@@ -71,7 +74,7 @@ func (c *RedisCluster) startAll(ctx context.Context, masters int, nodeTimeout ti
 	return c.AwaitReplicas(ctx)
 }
 
-// startNode starts a server, and makes it meet the first one.
+// startNode starts the server with the index i, and makes it join the first server's Cluster.
 func (c *RedisCluster) startNode(ctx context.Context, i int, nodeTimeout time.Duration) error {
 	bus, err := ReservePort()
 	if err != nil {
@@ -100,7 +103,8 @@ func (c *RedisCluster) startNode(ctx context.Context, i int, nodeTimeout time.Du
 	})
 }
 
-// URL returns the URL of the Cluster.
+// URL returns the URL of the Cluster: redis+cluster://:PASSWORD@HOST:PORT,HOST:PORT, with rediss
+// for TLS.
 func (c *RedisCluster) URL() string {
 	var hosts []string
 	for _, s := range c.servers {
@@ -118,7 +122,7 @@ func (c *RedisCluster) Master(ctx context.Context, key string) (*Servers, error)
 	return c.owner(ctx, slot, nil)
 }
 
-// Replica returns the replica of a master.
+// Replica returns the running replica of a master.
 func (c *RedisCluster) Replica(ctx context.Context, master *Servers) (*Servers, error) {
 	for _, s := range c.servers {
 		if s == master || s.Redis.PID() == 0 {
@@ -136,6 +140,7 @@ func (c *RedisCluster) Replica(ctx context.Context, master *Servers) (*Servers, 
 	return nil, errors.New("the master has no replica")
 }
 
+// slot returns the number of the slot that holds a key.
 func (c *RedisCluster) slot(ctx context.Context, key string) (slot int, err error) {
 	n, err := c.ask(nil, func(r *redis.Client) (any, error) { return r.ClusterKeySlot(ctx, key).Result() })
 	if value, ok := n.(int64); ok {
@@ -144,8 +149,8 @@ func (c *RedisCluster) slot(ctx context.Context, key string) (slot int, err erro
 	return slot, err
 }
 
-// ask calls do with clients of the running servers other than except, until one answers. except may
-// be nil.
+// ask calls do with clients of the running servers in turn until a call succeeds, and returns its
+// answer. It skips the server except, which may be nil.
 func (c *RedisCluster) ask(except *Servers, do func(*redis.Client) (any, error)) (any, error) {
 	var answer any
 	err := errors.New("no server of the Cluster runs")
@@ -186,7 +191,7 @@ func (c *RedisCluster) owner(ctx context.Context, slot int, except *Servers) (*S
 	return nil, fmt.Errorf("slot %d has no master", slot)
 }
 
-// byID returns the server with a node id.
+// byID returns the server with the node id.
 func (c *RedisCluster) byID(id string) (*Servers, error) {
 	for s, of := range c.ids {
 		if of == id {
@@ -238,7 +243,8 @@ func (c *RedisCluster) AwaitReplicas(ctx context.Context) error {
 	return nil
 }
 
-// MoveSlot moves the key's slot with all of its keys to another master, while clients use it.
+// MoveSlot moves the key's slot, with all keys in it, to another master. Clients may use the slot
+// meanwhile.
 func (c *RedisCluster) MoveSlot(ctx context.Context, key string, to *Servers) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
@@ -265,7 +271,8 @@ func (c *RedisCluster) MoveSlot(ctx context.Context, key string, to *Servers) er
 	return errors.Join(set(to, "NODE", c.ids[to]), set(from, "NODE", c.ids[to]))
 }
 
-// migrate moves the keys of a slot.
+// migrate moves the keys of a slot from the server of r to another, up to 100 at a time. Each move
+// has a time-out of 5000 ms.
 func (c *RedisCluster) migrate(ctx context.Context, r *redis.Client, slot int, to *Servers) error {
 	for {
 		keys, err := r.ClusterGetKeysInSlot(ctx, slot, 100).Result()
@@ -282,7 +289,7 @@ func (c *RedisCluster) migrate(ctx context.Context, r *redis.Client, slot int, t
 	}
 }
 
-// Stop stops all servers and releases their ports.
+// Stop stops all servers, removes their data, and releases their ports.
 func (c *RedisCluster) Stop(ctx context.Context) error {
 	errs := []error{c.redisGroup.Stop(ctx)}
 	for _, bus := range c.buses {

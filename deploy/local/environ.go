@@ -6,15 +6,16 @@ import (
 	"strings"
 )
 
-// Prefixes of the variables that configure the service, and of those that configure tests.
+// The prefixes of the environment variables that configure the service, and of those that configure
+// its tests.
 const (
 	servicePrefix = "SVC_"
 	testPrefix    = "SVC_TEST_"
 )
 
-// Environ returns the environment for a child process of the service: the environment of this
-// process without SVC_… variables, followed by more. It keeps SVC_TEST_… variables. Later values of
-// a name override earlier ones.
+// Environ returns the environment for a child process of the service, as NAME=value entries: the
+// environment of this process without SVC_… variables, followed by more. It keeps SVC_TEST_…
+// variables. Later entries of a name override earlier ones.
 func Environ(more ...string) []string {
 	var kept []string
 	for _, entry := range os.Environ() {
@@ -25,8 +26,8 @@ func Environ(more ...string) []string {
 	return append(kept, more...)
 }
 
-// SpoilEnviron sets SVC_… variables of this process to values that the service refuses. If TestMain
-// calls it, a test that passes the user's variables on to a child process fails.
+// SpoilEnviron sets SVC_… variables of this process to values that the service refuses. TestMain
+// calls it, so that a test fails if it passes the user's variables on to a child process.
 func SpoilEnviron() error {
 	return errors.Join(
 		os.Setenv("SVC_LISTEN", "spoilt"),

@@ -15,9 +15,9 @@ import (
 // leftoverTimeout bounds the wait after each signal to a leftover server.
 const leftoverTimeout = 10 * time.Second
 
-// stopLeftovers stops the servers that a killed process left running, and removes pid files that
-// are truncated or name an unrelated live process. The caller holds the folder's lock, so no live
-// process owns the servers.
+// stopLeftovers stops the PostgreSQL and the Redis that a killed process left running on the
+// servers' folder dir. It removes pid files that are truncated or name an unrelated live process.
+// The caller holds the folder's lock, so no live process owns the servers.
 func stopLeftovers(dir string) error {
 	pg, rd := filepath.Join(dir, postgresName), filepath.Join(dir, redisName)
 	return errors.Join(
@@ -26,8 +26,8 @@ func stopLeftovers(dir string) error {
 	)
 }
 
-// stopLeftover sends the signals in turn to the process that pidFile names, until it has ended. arg
-// is an argument that only this server was started with.
+// stopLeftover sends the signals in turn to the process that pidFile names, until that process has
+// ended. arg is a command-line argument by which the server is recognised.
 func stopLeftover(pidFile, arg string, signals ...syscall.Signal) error {
 	pid, err := readPID(pidFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -47,7 +47,7 @@ func stopLeftover(pidFile, arg string, signals ...syscall.Signal) error {
 		if !alive(pid) {
 			return nil // the server handles a stale pid file itself
 		}
-		return os.Remove(pidFile) // the id was used again: the server would believe that it runs
+		return os.Remove(pidFile) // another program has the id now: PostgreSQL would refuse to start
 	}
 	for _, sig := range signals {
 		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -60,8 +60,8 @@ func stopLeftover(pidFile, arg string, signals ...syscall.Signal) error {
 	return fmt.Errorf("the leftover server (process %d) does not stop", pid)
 }
 
-// awaitExit reports whether the server ends within leftoverTimeout. It polls, because the server is
-// not a child of this process, and not every system offers an event for that.
+// awaitExit reports whether the server ends within leftoverTimeout. It polls: the server is not a
+// child of this process, and not every system reports the end of other processes.
 func awaitExit(pid int, arg string) bool {
 	deadline := time.Now().Add(leftoverTimeout)
 	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 50*time.Millisecond) {
@@ -73,10 +73,10 @@ func awaitExit(pid int, arg string) bool {
 	return false
 }
 
-// errNoPID reports a pid file that is truncated by a system crash.
+// errNoPID reports a pid file without a process id, as a system crash may leave it.
 var errNoPID = errors.New("no process id")
 
-// readPID reads the first line of a pid file.
+// readPID returns the process id in the first line of a pid file.
 func readPID(path string) (int, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -90,4 +90,5 @@ func readPID(path string) (int, error) {
 	return pid, nil
 }
 
+// alive reports whether a process exists. An ended process exists until its parent waits for it.
 func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }

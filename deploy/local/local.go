@@ -1,5 +1,6 @@
 // Package local runs a private PostgreSQL and a private Redis for `svc dev` and for tests. It uses
-// the programs that are installed on the machine.
+// the programs that are installed on the machine. For tests it also runs PgBouncer ([Options]), a
+// [Pair] of PostgreSQL servers, a Redis master under Sentinels, and a Redis Cluster.
 //
 // The servers listen on reserved ports of 127.0.0.1 and require generated passwords. They keep all
 // data in one data folder, and end with the process that started them. [Servers.Stop] stops them in
@@ -14,6 +15,7 @@
 //	servers/folder        the data folder's path, if servers is a link
 //	servers/postgres/     PostgreSQL's data
 //	servers/redis/        Redis's data and configuration
+//	servers/pgbouncer.*   PgBouncer's configuration
 //	servers/*.log         the servers' output
 //
 // PostgreSQL refuses to run as root. A root process therefore runs both servers as the owner of the
@@ -52,13 +54,13 @@ type Options struct {
 	// WithoutPostgres and WithoutRedis omit a server.
 	WithoutPostgres, WithoutRedis bool
 
-	// Certificates, if set, make the servers accept only TLS connections of clients with a
+	// Certificates, if set, make PostgreSQL and Redis accept only TLS connections of clients with a
 	// certificate of the same authority.
 	Certificates *Certificates
 
-	// PoolerOf is the postgres:// URL of a database with a password. If set, a PgBouncer in
-	// transaction mode is started in front of it, with at most PoolSize sessions, in place of a
-	// PostgreSQL.
+	// PoolerOf is a postgres:// URL with password. If it is set, Start starts no PostgreSQL, but a
+	// PgBouncer in transaction mode in front of that database. PgBouncer opens at most PoolSize
+	// sessions with the database.
 	PoolerOf string
 	PoolSize int
 
@@ -73,8 +75,8 @@ type Options struct {
 // Servers are the running servers of one data folder.
 type Servers struct {
 	// DatabaseURL is a postgres:// URL with password. User (a superuser) and database are both
-	// named svc. With a pooler, it is [Options.PoolerOf] through the pooler. It is empty without
-	// Postgres and pooler.
+	// named svc. With a pooler, it is [Options.PoolerOf] with the pooler's address. It is empty
+	// without Postgres and pooler.
 	DatabaseURL string
 
 	// RedisURL is a redis:// URL with password, for database 0; rediss:// with certificates. It is
@@ -111,6 +113,7 @@ func Start(ctx context.Context, o Options) (*Servers, error) {
 	return s, nil
 }
 
+// start starts the servers that o selects, and sets their handles and URLs.
 func (s *Servers) start(ctx context.Context, o Options) error {
 	switch {
 	case o.PoolerOf != "":
@@ -151,12 +154,12 @@ func (s *Servers) start(ctx context.Context, o Options) error {
 	return nil
 }
 
-// Died delivers an error when a server ends without a call of Stop, Kill or KillAll, at most once
-// for each start of a server.
+// Died returns a channel that receives an error when a server ends without a call of Stop, Kill or
+// KillAll. Each start of a server leads to at most one error.
 func (s *Servers) Died() <-chan error { return s.died }
 
 // Stop stops the servers in an orderly way and releases the data folder. It kills a server that has
-// not ended when ctx ends or after a minute, and then returns an error. All servers have ended when
+// not ended after a minute or when ctx ends, and then returns an error. All servers have ended when
 // Stop returns. A second call does nothing.
 func (s *Servers) Stop(ctx context.Context) error {
 	var errs []error

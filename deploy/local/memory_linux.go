@@ -9,14 +9,16 @@ import (
 
 const (
 	memoryFolder = "/dev/shm"
-	// memoryReserve is the free space, in bytes, that the folder and the machine must both have.
+	// memoryReserve is the number of bytes that must be free in the folder, and also in the
+	// machine's memory.
 	memoryReserve = 4 << 30
 
-	tmpfsMagic = 0x01021994 // statfs(2)
+	tmpfsMagic = 0x01021994 // the type of a file system in memory; see statfs(2)
 )
 
-// memoryDir returns a folder in memory that the account can reach, or "" if there is none with
-// enough free space. Tests create and delete thousands of small files, which is slow on a disk.
+// memoryDir returns a folder in memory that the account can reach. It returns "" if there is none,
+// or if less than memoryReserve is free. Tests create and delete thousands of small files, which is
+// slow on a disk.
 func memoryDir(acc account) string {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(memoryFolder, &fs); err != nil || fs.Type != tmpfsMagic {

@@ -8,7 +8,7 @@ import (
 )
 
 // Pair is a primary PostgreSQL and a standby that follows it by streaming replication, for failover
-// tests. Only DatabaseURL is safe for concurrent use.
+// tests. Only DatabaseURL is safe for concurrent use. Methods that wait give up after a minute.
 type Pair struct {
 	servers     [2]*Servers
 	primary     int // index of the primary
@@ -22,9 +22,8 @@ const (
 	replicaTimeout = time.Minute
 )
 
-// TempPair starts a pair in temporary data folders that Stop removes, without Redis. Both servers
-// keep their commits if their processes are killed, also if they are ephemeral. Replication is
-// asynchronous.
+// TempPair starts a pair in temporary data folders that Stop removes, without Redis. Even ephemeral
+// servers keep their commits if their processes are killed. Replication is asynchronous.
 func TempPair(ctx context.Context, o Options) (*Pair, error) {
 	o.WithoutRedis, o.replicated = true, true
 	first, err := Temp(ctx, o)
@@ -59,7 +58,8 @@ func (p *Pair) DatabaseURL() string { return p.databaseURL }
 // Primary returns the server that accepts writes.
 func (p *Pair) Primary() *Servers { return p.servers[p.primary] }
 
-// Standby returns the server that follows the primary, or the stopped server that Rejoin rebuilds.
+// Standby returns the server that follows the primary. Between Promote and Rejoin, it returns the
+// old primary.
 func (p *Pair) Standby() *Servers { return p.servers[1-p.primary] }
 
 // Synchronous makes replication synchronous: the primary acknowledges a commit only after the
@@ -91,7 +91,8 @@ func (p *Pair) CatchUp(ctx context.Context) error {
 		"SELECT EXISTS (SELECT FROM pg_stat_replication WHERE flush_lsn >= $1::text::pg_lsn)", position)
 }
 
-// Detach stops the replication. Later commits of the primary are lost when the standby is promoted.
+// Detach stops the replication. If the standby is then promoted, later commits of the old primary
+// are lost.
 func (p *Pair) Detach(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
@@ -101,7 +102,7 @@ func (p *Pair) Detach(ctx context.Context) error {
 	return awaitTrue(ctx, p.Standby(), "SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver)")
 }
 
-// PauseReplay lets the standby receive commits without showing them, until ResumeReplay.
+// PauseReplay makes the standby receive commits without showing them, until ResumeReplay.
 func (p *Pair) PauseReplay(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
@@ -118,7 +119,8 @@ func (p *Pair) ResumeReplay(ctx context.Context) error {
 	return p.Standby().exec(ctx, "SELECT pg_wal_replay_resume()")
 }
 
-// Configure changes a setting of the standby that needs no restart.
+// Configure changes a setting of the standby and reloads the configuration. The setting must not
+// need a restart.
 func (p *Pair) Configure(ctx context.Context, setting, value string) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
@@ -129,8 +131,8 @@ func (p *Pair) Configure(ctx context.Context, setting, value string) error {
 // had failed.
 func (p *Pair) KillPrimary() { p.Primary().Postgres.KillAll() }
 
-// Promote makes the standby the primary and returns when it accepts writes. Until Rejoin it has no
-// standby. Replication is asynchronous afterwards.
+// Promote makes the standby the primary and waits until it accepts writes. The new primary has no
+// standby until Rejoin, and then replicates asynchronously.
 func (p *Pair) Promote(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
@@ -144,8 +146,9 @@ func (p *Pair) Promote(ctx context.Context) error {
 	return nil
 }
 
-// Rejoin makes the killed server a standby of the new primary and returns when it has caught up. It
-// undoes commits that only the killed server has.
+// Rejoin makes the killed server a standby of the new primary, and waits until the standby has
+// caught up. Commits that only the killed server has are lost. If pg_rewind fails, Rejoin replaces
+// the data of the killed server by a copy of the new primary.
 func (p *Pair) Rejoin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
@@ -170,14 +173,15 @@ func (p *Pair) Rejoin(ctx context.Context) error {
 	return p.CatchUp(ctx)
 }
 
+// awaitStreaming waits until the standby is connected to the primary and streams its WAL.
 func (p *Pair) awaitStreaming(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
 	return awaitTrue(ctx, p.Primary(), "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming')")
 }
 
-// Epoch returns the system identifier and the timeline of the primary, with a slash between them.
-// Each promotion changes the timeline.
+// Epoch returns the primary's system identifier (decimal) and timeline (8 hexadecimal digits), with
+// a slash between them. Each promotion changes the timeline.
 func (p *Pair) Epoch(ctx context.Context) (string, error) {
 	return value[string](ctx, p.Primary(),
 		"SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) "+

@@ -20,15 +20,15 @@ const (
 	pgbouncerUsers  = "pgbouncer.users"
 )
 
-// pgbouncer is a PgBouncer in transaction mode.
+// pgbouncer is a PgBouncer in transaction mode. It implements program.
 type pgbouncer struct {
 	binary string
 	dir    *serversDir
-	target *url.URL // the database behind it
+	target *url.URL // of the database behind PgBouncer
 	size   int      // maximum number of sessions with PostgreSQL
 }
 
-// newPgBouncer finds the program. target is a postgres:// URL with a password.
+// newPgBouncer finds the program. target is the postgres:// URL of a database, with password.
 func newPgBouncer(dir *serversDir, target string, size int) (*pgbouncer, error) {
 	binary, err := findPgBouncer()
 	if err != nil {
@@ -52,8 +52,8 @@ func findPgBouncer() (string, error) {
 
 func (b *pgbouncer) name() string { return pgbouncerName }
 
-// command writes the configuration. It has the timeouts that OPERATIONS.md recommends; PgBouncer's
-// defaults serve for all others.
+// command writes the configuration. The time-outs (in seconds) are those that OPERATIONS.md
+// recommends. Settings that command does not write have PgBouncer's defaults.
 func (b *pgbouncer) command(port int) (*exec.Cmd, error) {
 	settings := []string{
 		"[databases]",

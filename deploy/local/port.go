@@ -11,17 +11,17 @@ import (
 // host is the address that the servers listen on.
 const host = "127.0.0.1"
 
-// The range of new ports. It is below the systems' ephemeral range, so that no outgoing connection
-// occupies the port of a server that is stopped for a moment.
+// The range of new ports. It is below the ephemeral range of every system. Otherwise an outgoing
+// connection could occupy the port of a server that is stopped for a moment.
 const (
 	firstPort = 20000
 	lastPort  = 31999
 )
 
 // Port is a TCP port of 127.0.0.1 that is reserved until Close. Listeners may open and close it
-// repeatedly. Without a listener, connections to the port are refused. Meanwhile the system gives
-// the port neither to an outgoing connection nor to a listener on port 0. Any process of the
-// machine may listen on it explicitly.
+// repeatedly. While there is no listener, connections to the port are refused. The system gives a
+// reserved port neither to an outgoing connection nor to a listener on port 0. It does not keep
+// another process from listening on the port explicitly.
 //
 // Linux holds the port with a bound socket that never listens. Other systems offer no such socket,
 // and rely on the port being outside of the ephemeral range.
@@ -41,8 +41,8 @@ func ReservePort() (*Port, error) {
 	return nil, errors.New("no free port on " + host)
 }
 
-// reserveSaved reserves the port of an earlier process. Connections of that process may still
-// linger on it.
+// reserveSaved reserves a port that an earlier process has used. Connections of that process may
+// still linger on the port.
 func reserveSaved(number int) (*Port, error) {
 	if !portFree(number) {
 		return nil, errors.New(address(number) + " is in use")
@@ -68,6 +68,7 @@ func (p *Port) Close() error {
 	return p.hold.Close()
 }
 
+// portFree reports whether a listener can open the port now.
 func portFree(port int) bool {
 	l, err := net.Listen("tcp", address(port))
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// holdPort binds a socket to the port and never listens on it. Servers set SO_REUSEADDR on their
-// listeners; the held socket sets it too, so both can bind the port. If isNew is set, no other
-// socket may have the port, not even the hold of another process: holdPort then sets the option
-// only after the bind.
+// holdPort reserves a port of 127.0.0.1 until the returned closer is closed. It binds a socket to
+// the port and never listens on it. Servers set SO_REUSEADDR on their listeners; the held socket
+// sets it too, so both can bind the port. If isNew is set, no other socket may have the port, not
+// even the hold of another process. holdPort then sets the option only after the bind.
 func holdPort(number int, isNew bool) (io.Closer, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

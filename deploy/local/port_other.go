@@ -7,7 +7,8 @@ import (
 	"io"
 )
 
-// holdPort checks that nothing listens on the port. These systems cannot hold a port.
+// holdPort checks that nothing listens on a port of 127.0.0.1. The closer is nil: these systems
+// cannot hold a port.
 func holdPort(number int, _ bool) (io.Closer, error) {
 	if !portFree(number) {
 		return nil, errors.New(address(number) + " is in use")

@@ -25,7 +25,7 @@ const (
 	maxConnections = 200
 )
 
-// postgres is a PostgreSQL server with its data in a servers' folder.
+// postgres is a PostgreSQL server with its data in a servers' folder. It implements program.
 type postgres struct {
 	binaries   pgBinaries
 	account    account
@@ -37,7 +37,8 @@ type postgres struct {
 	certs      *Certificates
 }
 
-// newPostgres finds the programs, and creates a missing PostgreSQL data folder.
+// newPostgres finds the programs. If there is no PostgreSQL data folder yet, it creates one: empty,
+// or for a standby from a copy of the primary.
 func newPostgres(ctx context.Context, dir *serversDir, o Options) (*postgres, error) {
 	pg := &postgres{
 		account: dir.account, data: dir.file(postgresName), password: dir.state.PostgresPassword,
@@ -64,8 +65,8 @@ func newPostgres(ctx context.Context, dir *serversDir, o Options) (*postgres, er
 	return pg, nil
 }
 
-// init creates the data folder under a temporary name and renames it, so that a crash leaves no
-// incomplete data folder.
+// init creates a data folder with initdb under a temporary name, and renames it. A crash thus
+// leaves no incomplete data folder.
 func (pg *postgres) init(ctx context.Context) error {
 	dir, pwfile := pg.data+".new", pg.data+".password"
 	if err := os.RemoveAll(dir); err != nil {
@@ -114,12 +115,12 @@ func (pg *postgres) command(port int) (*exec.Cmd, error) {
 		"password_encryption=scram-sha-256",
 		"timezone=UTC",
 		"log_timezone=UTC",
-		"synchronous_commit=on", // ephemeral servers too: a killed server keeps its commits
+		"synchronous_commit=on", // even if ephemeral: a killed server keeps its commits
 		"logging_collector=off", // the log is the server's standard error
 		"shared_preload_libraries=" + strings.Join(pg.libraries, ","),
 	}
 	switch {
-	case pg.replicated: // see configureReplication
+	case pg.replicated: // configureReplication has written the settings
 	case pg.ephemeral:
 		settings = append(settings, "fsync=off", "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0",
 			"max_wal_size=256MB")
@@ -149,11 +150,12 @@ func (pg *postgres) signals() signals {
 	return s
 }
 
-// retryable recognises that processes of a killed postmaster have not ended yet.
+// retryable recognises a start that failed because processes of a killed postmaster still run.
 func (pg *postgres) retryable(output string) bool {
 	return strings.Contains(output, "pre-existing shared memory block")
 }
 
+// url returns the postgres:// URL of a database, with user, password and TLS settings.
 func (pg *postgres) url(port int, database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
@@ -171,8 +173,8 @@ func (pg *postgres) url(port int, database string) string {
 	return u.String()
 }
 
-// requireCertificates makes a new data folder accept only TLS connections with a password and with
-// a certificate for the user.
+// requireCertificates configures a new data folder. The server then accepts only TLS connections
+// with the user's password and with a certificate for the user.
 func (pg *postgres) requireCertificates(dir string) error {
 	return pg.account.writeFile(filepath.Join(dir, "pg_hba.conf"),
 		"hostssl all all "+host+"/32 scram-sha-256 clientcert=verify-full\n")

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// process is a child process.
+// process is a child process: a server, or one of PostgreSQL's tools.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended
@@ -21,8 +21,8 @@ type process struct {
 }
 
 // startProcess starts cmd as the account, in a process group of its own. Ctrl-C in a terminal then
-// signals only this process, which still needs the servers while it shuts down. Where the system
-// supports it, the child gets deathSignal when this process dies.
+// signals only the parent, which still needs the servers while it shuts down. Where the system
+// supports it, the child gets deathSignal when the parent dies.
 func startProcess(cmd *exec.Cmd, acc account, deathSignal syscall.Signal, onDeath func(error)) (*process, error) {
 	cmd.Dir = "/" // the account may not be able to reach the current folder
 	cmd.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}, cmd.Env...)
@@ -54,8 +54,8 @@ func (p *process) run(started chan<- error) {
 	}
 }
 
-// watch starts the watch for an unexpected end. If the process has already ended, watch returns
-// false, or onDeath is called.
+// watch starts the watch for an unexpected end of the process. If the process has already ended,
+// either watch returns false or onDeath is called, but not both.
 func (p *process) watch() bool {
 	p.watched.Store(true)
 	select {
@@ -66,14 +66,15 @@ func (p *process) watch() bool {
 	}
 }
 
-// signal stops the watch and sends a signal that ends the process.
+// signal sends a signal. It stops the watch: the process is expected to end now.
 func (p *process) signal(sig syscall.Signal) {
 	p.watched.Store(false)
 	_ = p.cmd.Process.Signal(sig) // fails only if the process has ended
 }
 
-// runAs runs a command as the account and waits for its end. An error contains the end of the
-// command's output.
+// runAs runs a command as the account and waits for its end. It kills the command when ctx ends.
+// variables are NAME=value entries for the command's environment. If the command fails, the error
+// contains the end of its output.
 func runAs(ctx context.Context, acc account, cmd *exec.Cmd, variables ...string) error {
 	out := new(tail)
 	cmd.Env = variables

@@ -12,10 +12,11 @@ import (
 	"syscall"
 )
 
-// signalOnParentDeath makes the kernel send sig to the child when this process dies.
+// signalOnParentDeath sets an attribute of a child process that is about to start. It makes the
+// kernel send sig to the child when this process dies.
 func signalOnParentDeath(attr *syscall.SysProcAttr, sig syscall.Signal) { attr.Pdeathsig = sig }
 
-// hasArgument reports whether a running process was started with arg.
+// hasArgument reports whether a process runs and has arg among its command-line arguments.
 func hasArgument(pid int, arg string) (bool, error) {
 	cmdline, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
@@ -28,7 +29,7 @@ func hasArgument(pid int, arg string) (bool, error) {
 	return slices.ContainsFunc(args, func(b []byte) bool { return string(b) == arg }), nil
 }
 
-// children returns the ids of a process's running children.
+// children returns the ids of a process's children.
 func children(pid int) []int {
 	var all []int
 	tasks, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children") // the only error is a bad pattern
@@ -46,7 +47,8 @@ func children(pid int) []int {
 	return all
 }
 
-// exited reports whether a process has ended, even if its parent has not waited for it yet.
+// exited reports whether a process has ended, even if its parent has not waited for it yet: the
+// command line is then empty.
 func exited(pid int) bool {
 	cmdline, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	return err != nil || len(cmdline) == 0

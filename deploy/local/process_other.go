@@ -15,7 +15,7 @@ import (
 // folder stops leftover servers.
 func signalOnParentDeath(*syscall.SysProcAttr, syscall.Signal) {}
 
-// hasArgument reports whether a running process was started with arg.
+// hasArgument reports whether a process runs and has arg in its command line.
 func hasArgument(pid int, arg string) (bool, error) {
 	out, err := exec.Command("ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
 	var exit *exec.ExitError
@@ -28,8 +28,8 @@ func hasArgument(pid int, arg string) (bool, error) {
 	return strings.Contains(string(out)+" ", " "+arg+" ") || strings.Contains(string(out), " "+arg+"\n"), nil
 }
 
-// children returns nil: these systems do not list them.
+// children returns nil: these systems do not list the children of a process.
 func children(int) []int { return nil }
 
-// exited reports whether a process has ended.
+// exited reports whether a process has ended and its parent has waited for it.
 func exited(pid int) bool { return !alive(pid) }

@@ -24,7 +24,8 @@ const (
 	redisPIDFile = "redis.pid"
 )
 
-// redisServer is a Redis server with its data in a servers' folder.
+// redisServer is a Redis server, or a Sentinel, with its data in a servers' folder. It implements
+// program.
 type redisServer struct {
 	binary    string
 	account   account
@@ -35,15 +36,16 @@ type redisServer struct {
 	certs     *Certificates
 }
 
-// redisRole is the role of a server in a group. The zero value is a server without a group.
+// redisRole is the role of a server in a Cluster or under Sentinels. The zero value is a server
+// without a group.
 type redisRole struct {
-	password string   // of the whole group
+	password string   // of the servers of the group
 	settings []string // further lines of the configuration
 	sentinel bool     // the server is a Sentinel
 }
 
-// isGrouped reports whether the server belongs to a group. Such servers change their configuration
-// file, which must outlive a restart.
+// isGrouped reports whether the server belongs to a group. Such a server changes its configuration
+// file itself, so a restart must keep the file.
 func (r redisRole) isGrouped() bool { return r.password != "" }
 
 // newRedis finds the program, and creates a missing Redis data folder.
@@ -67,8 +69,8 @@ func newRedis(ctx context.Context, dir *serversDir, o Options) (*redisServer, er
 
 func (r *redisServer) name() string { return redisName }
 
-// command writes the configuration file, unless the server belongs to a group and has one. The file
-// holds the password, because other users can see a command line.
+// command writes the configuration file, unless the server belongs to a group and has one already.
+// The password is in the file, because other users can see a command line.
 func (r *redisServer) command(port int) (*exec.Cmd, error) {
 	config := filepath.Join(r.data, redisConfig)
 	args := []string{config}
@@ -102,7 +104,7 @@ func (r *redisServer) command(port int) (*exec.Cmd, error) {
 	return exec.Command(r.binary, args...), nil
 }
 
-// listen returns the settings of the port.
+// listen returns the settings of the port and of TLS. With TLS, it writes the server's PEM files.
 func (r *redisServer) listen(port int) ([]string, error) {
 	if r.certs == nil {
 		return []string{"port " + strconv.Itoa(port)}, nil
@@ -115,7 +117,7 @@ func (r *redisServer) listen(port int) ([]string, error) {
 	}, err
 }
 
-// storage returns the settings of the data.
+// storage returns the settings of memory and persistence.
 func (r *redisServer) storage() []string {
 	appendOnly := "yes"
 	if r.ephemeral {
@@ -139,6 +141,7 @@ func (r *redisServer) signals() signals {
 
 func (r *redisServer) retryable(string) bool { return false }
 
+// url returns the redis:// or rediss:// URL of database 0, with password.
 func (r *redisServer) url(port int) string {
 	scheme := "redis"
 	if r.certs != nil {
@@ -149,7 +152,7 @@ func (r *redisServer) url(port int) string {
 }
 
 func (r *redisServer) ping(ctx context.Context, port int) error {
-	// The client library would log each failed attempt to connect.
+	// This dial tells whether the server listens. The client library would log each failure.
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address(port))
 	if err != nil {
 		return err
@@ -174,7 +177,7 @@ func (r *redisServer) client(port int) (*redis.Client, error) {
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if r.role.sentinel {
-		o.Protocol = 2
+		o.Protocol = 2 // in protocol 3, SENTINEL MASTER answers with a map
 	}
 	if r.certs != nil {
 		var err error

@@ -12,22 +12,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisGroup are Redis servers that replicate to each other. They share a password, and keep
-// nothing across a restart.
+// redisGroup holds the Redis servers of a Cluster or of a [SentinelGroup], without the Sentinels.
+// The servers share a password. They lose their data at a restart, but keep their configuration.
 type redisGroup struct {
 	servers  []*Servers
 	password string
 	certs    *Certificates
 }
 
-// replicaSettings make replicas follow soon.
+// replicaSettings shorten the time until a replica follows its master.
 var replicaSettings = []string{"repl-diskless-sync-delay 0", "repl-ping-replica-period 1"}
 
 func newRedisGroup(certs *Certificates) redisGroup {
 	return redisGroup{password: rand.Text(), certs: certs}
 }
 
-// start starts a server with further settings.
+// start starts a server of the group. settings are further lines of its configuration.
 func (g *redisGroup) start(ctx context.Context, settings ...string) error {
 	settings = append(slices.Clone(settings), "masterauth "+g.password)
 	s, err := Temp(ctx, Options{
@@ -43,7 +43,7 @@ func (g *redisGroup) start(ctx context.Context, settings ...string) error {
 // Servers returns all servers, masters and replicas.
 func (g *redisGroup) Servers() []*Servers { return g.servers }
 
-// scheme returns the scheme of the group's URL.
+// scheme returns the beginning of the group's URL. kind is "cluster" or "sentinel".
 func (g *redisGroup) scheme(kind string) string {
 	if g.certs != nil {
 		return "rediss+" + kind + "://"
@@ -51,7 +51,7 @@ func (g *redisGroup) scheme(kind string) string {
 	return "redis+" + kind + "://"
 }
 
-// byPort returns the server on a port.
+// byPort returns the server that listens on a port.
 func (g *redisGroup) byPort(port string) (*Servers, error) {
 	for _, s := range g.servers {
 		if strconv.Itoa(s.Redis.Port()) == port {
@@ -61,7 +61,7 @@ func (g *redisGroup) byPort(port string) (*Servers, error) {
 	return nil, fmt.Errorf("no server of the group has the port %s", port)
 }
 
-// Detach makes a replica miss all later writes of its master, until Attach.
+// Detach cuts a replica off from its master until Attach: the replica misses all writes meanwhile.
 func (g *redisGroup) Detach(ctx context.Context, replica *Servers) error {
 	return onRedis(replica, func(c *redis.Client) error {
 		if err := c.ConfigSet(ctx, "masterauth", "wrong").Err(); err != nil {
@@ -71,17 +71,17 @@ func (g *redisGroup) Detach(ctx context.Context, replica *Servers) error {
 	})
 }
 
-// Attach ends a Detach.
+// Attach lets a detached replica follow its master again.
 func (g *redisGroup) Attach(ctx context.Context, replica *Servers) error {
 	return onRedis(replica, func(c *redis.Client) error {
 		if err := c.ConfigSet(ctx, "masterauth", g.password).Err(); err != nil {
 			return err
 		}
-		return c.ConfigRewrite(ctx).Err() // a Sentinel may have written the file meanwhile
+		return c.ConfigRewrite(ctx).Err() // a Sentinel may have saved the wrong password meanwhile
 	})
 }
 
-// Stop stops all servers.
+// Stop stops all servers and removes their data.
 func (g *redisGroup) Stop(ctx context.Context) error {
 	var errs []error
 	for _, s := range g.servers {
@@ -104,8 +104,8 @@ func onRedis(s *Servers, do func(*redis.Client) error) error {
 	return do(client)
 }
 
-// awaitRedis repeats a check of the server until it returns true or ctx ends. Errors count as
-// false.
+// awaitRedis repeats a check of the server until the check returns true or ctx ends. A check that
+// returns false and an error is repeated too.
 func awaitRedis(ctx context.Context, s *Servers, check func(*redis.Client) (bool, error)) error {
 	return onRedis(s, func(c *redis.Client) error {
 		for {
@@ -120,7 +120,8 @@ func awaitRedis(ctx context.Context, s *Servers, check func(*redis.Client) (bool
 	})
 }
 
-// replicationField returns a field of the server's INFO replication, or "" if it is absent.
+// replicationField returns a field of the server's answer to INFO replication, or "" if the answer
+// lacks it.
 func replicationField(ctx context.Context, c *redis.Client, field string) (string, error) {
 	info, err := c.Info(ctx, "replication").Result()
 	for line := range strings.Lines(info) {
@@ -131,7 +132,7 @@ func replicationField(ctx context.Context, c *redis.Client, field string) (strin
 	return "", err
 }
 
-// awaitReplica waits until the server is a replica that follows a master.
+// awaitReplica waits until the server is a replica that is connected to its master.
 func awaitReplica(ctx context.Context, s *Servers) error {
 	var link string
 	err := awaitRedis(ctx, s, func(c *redis.Client) (ok bool, err error) {

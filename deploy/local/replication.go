@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// replicationSettings returns the settings of both servers of a [Pair]. Ephemeral servers do not
-// need fsync: a killed server keeps its commits without it. pg_rewind needs full_page_writes, and
-// the WAL since the servers diverged.
+// replicationSettings returns the settings of both servers of a [Pair]. Ephemeral servers go
+// without fsync: a killed server keeps its commits all the same. pg_rewind needs full_page_writes,
+// and the WAL since the servers diverged.
 func (pg *postgres) replicationSettings() []string {
 	settings := []string{
 		"full_page_writes=on", "wal_level=replica", "hot_standby=on", "max_wal_senders=10", "wal_keep_size=64MB",
@@ -26,8 +26,8 @@ func (pg *postgres) replicationSettings() []string {
 	return append(settings, "fsync=on")
 }
 
-// configureReplication writes the settings to a new data folder, because pg_rewind starts the
-// server itself.
+// configureReplication writes the settings into the postgresql.conf of a new data folder. There
+// they also hold when pg_rewind starts the server itself.
 func (pg *postgres) configureReplication(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -42,10 +42,10 @@ func (pg *postgres) tool(name string, args ...string) *exec.Cmd {
 	return exec.Command(filepath.Join(pg.binaries.dir, name), args...)
 }
 
-// login returns the environment variables with which a tool logs in.
+// login returns the environment variables with which a tool logs in to PostgreSQL.
 func (pg *postgres) login() []string { return []string{"PGPASSWORD=" + pg.password} }
 
-// copyPrimary creates the data folder of a new standby from a base backup of the primary.
+// copyPrimary replaces the data folder by a base backup of the primary, for a new standby.
 func (pg *postgres) copyPrimary(ctx context.Context, primary *Servers) error {
 	if err := os.RemoveAll(pg.data); err != nil {
 		return err
@@ -61,8 +61,8 @@ func (pg *postgres) copyPrimary(ctx context.Context, primary *Servers) error {
 	return nil
 }
 
-// rewind turns the data folder of a killed primary into that of a standby of the promoted server.
-// It undoes commits that only the killed primary has.
+// rewind turns the data folder of a killed primary into the data folder of a standby. primary is
+// the promoted server. Commits that only the killed server has are lost.
 func (pg *postgres) rewind(ctx context.Context, primary *Servers) error {
 	args := []string{"-D", pg.data, "-R", "--source-server", primary.conninfo() + " dbname=postgres"}
 	args = append(args, pg.syncFlags()...)
@@ -72,7 +72,7 @@ func (pg *postgres) rewind(ctx context.Context, primary *Servers) error {
 	return nil
 }
 
-// syncFlags returns the flag by which the tools do not wait for the disk, for ephemeral servers.
+// syncFlags returns the flags that let the tools of an ephemeral server skip the wait for the disk.
 func (pg *postgres) syncFlags() []string {
 	if pg.ephemeral {
 		return []string{"--no-sync"}
@@ -80,7 +80,7 @@ func (pg *postgres) syncFlags() []string {
 	return nil
 }
 
-// conninfo returns the connection string of the server, without the password.
+// conninfo returns the server's connection string in libpq's form, without the password.
 func (s *Servers) conninfo() string {
 	return fmt.Sprintf("host=%s port=%d user=%s sslmode=disable", host, s.Postgres.Port(), postgresUser)
 }
@@ -100,7 +100,7 @@ func (s *Servers) exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// value returns the single value of a query.
+// value returns the only value in the only row of a query.
 func value[T any](ctx context.Context, s *Servers, query string, args ...any) (v T, err error) {
 	conn, err := pgx.Connect(ctx, s.DatabaseURL)
 	if err != nil {
@@ -110,7 +110,8 @@ func value[T any](ctx context.Context, s *Servers, query string, args ...any) (v
 	return v, conn.QueryRow(ctx, query, args...).Scan(&v)
 }
 
-// awaitTrue repeats a query until it returns true or ctx ends.
+// awaitTrue repeats a query until the query returns true or ctx ends. A failed query is not
+// repeated.
 func awaitTrue(ctx context.Context, s *Servers, query string, args ...any) error {
 	conn, err := pgx.Connect(ctx, s.DatabaseURL)
 	if err != nil {

@@ -17,15 +17,16 @@ import (
 const sentinelMaster = "main"
 
 // SentinelGroup is a Redis master with replicas under three Sentinels, for failover tests. Only URL
-// is safe for concurrent use.
+// is safe for concurrent use. Methods that wait give up after a minute.
 type SentinelGroup struct {
 	redisGroup
 	sentinels        []*Servers
 	sentinelPassword string
 }
 
-// TempSentinels starts a master with replicas, and three Sentinels, which consider the master dead
-// after downAfter. Stop removes all of them. certs may be nil.
+// TempSentinels starts a master with the given number of replicas, and three Sentinels. They fail
+// over when the master has not answered two of them for downAfter. Stop stops all servers and
+// removes their data. certs may be nil: no TLS.
 func TempSentinels(
 	ctx context.Context, replicas int, downAfter time.Duration, certs *Certificates,
 ) (*SentinelGroup, error) {
@@ -36,6 +37,7 @@ func TempSentinels(
 	return g, nil
 }
 
+// startAll starts the servers and waits until they are ready for a failover.
 func (g *SentinelGroup) startAll(ctx context.Context, replicas int, downAfter time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
@@ -68,7 +70,9 @@ func (g *SentinelGroup) startAll(ctx context.Context, replicas int, downAfter ti
 	return g.AwaitReplicas(ctx)
 }
 
-// URL returns the URL of the group.
+// URL returns the URL of the group, with the addresses of the Sentinels:
+// redis+sentinel://:PASSWORD@HOST:PORT,HOST:PORT/0?master_name=main&sentinel_password=PASSWORD,
+// with rediss for TLS.
 func (g *SentinelGroup) URL() string {
 	var hosts []string
 	for _, s := range g.sentinels {
@@ -78,7 +82,7 @@ func (g *SentinelGroup) URL() string {
 	return g.scheme("sentinel") + ":" + g.password + "@" + strings.Join(hosts, ",") + "/0?" + query.Encode()
 }
 
-// Sentinels returns the Sentinels.
+// Sentinels returns the three Sentinels.
 func (g *SentinelGroup) Sentinels() []*Servers { return g.sentinels }
 
 // Master returns the server that the Sentinels name as the master.
@@ -117,8 +121,8 @@ func (g *SentinelGroup) AwaitFailover(ctx context.Context, old *Servers) (*Serve
 	}
 }
 
-// AwaitReplicas waits until all other servers follow the master, and the Sentinels know them and
-// each other. A failover needs that.
+// AwaitReplicas waits until every replica follows the master, and until each Sentinel knows all
+// replicas and the other Sentinels. A failover needs both.
 func (g *SentinelGroup) AwaitReplicas(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 	defer cancel()
@@ -153,7 +157,7 @@ func (g *SentinelGroup) AwaitReplicas(ctx context.Context) error {
 	return nil
 }
 
-// Stop stops all servers and Sentinels.
+// Stop stops all servers and Sentinels, and removes their data.
 func (g *SentinelGroup) Stop(ctx context.Context) error {
 	var errs []error
 	for _, s := range g.sentinels { // first, so that they do not fail over

@@ -17,11 +17,13 @@ import (
 const (
 	// startTimeout bounds the wait for a starting server, including crash recovery.
 	startTimeout = time.Minute
-	// stopTimeout bounds an orderly stop.
+	// stopTimeout bounds the wait for a server's end after the first signal.
 	stopTimeout = time.Minute
-	// immediateTimeout bounds an immediate stop.
+	// immediateTimeout bounds the wait after stopTimeout and the signal for an immediate stop.
+	// SIGKILL follows.
 	immediateTimeout = 5 * time.Second
-	// maxLogSize is the size, in bytes, above which a log is renamed when its server starts.
+	// maxLogSize is the size, in bytes, above which a log is renamed to NAME.log.old when its
+	// server starts.
 	maxLogSize = 16 << 20
 )
 
@@ -29,14 +31,16 @@ const (
 type StopMode int
 
 const (
-	// Fast closes the connections and shuts down in an orderly way. No data is lost.
+	// Fast closes the connections and shuts down in an orderly way. No data is lost, except that of
+	// an ephemeral Redis.
 	Fast StopMode = iota
-	// Immediate stops without a checkpoint. The next start recovers as after a crash.
+	// Immediate stops a server without a checkpoint. The next start recovers as after a crash.
 	Immediate
 )
 
 // program is the part of a server that differs between PostgreSQL, Redis and PgBouncer.
 type program interface {
+	// name returns the name of the server, which begins the name of its log file.
 	name() string
 	// command prepares the server's files and returns the command that runs it on a port.
 	command(port int) (*exec.Cmd, error)
@@ -44,15 +48,15 @@ type program interface {
 	// help.
 	ping(ctx context.Context, port int) error
 	signals() signals
-	// retryable reports whether this output shows a failed start that can succeed when repeated,
-	// because processes of the previous run are still ending.
+	// retryable reports whether a failed start with this output can succeed when it is repeated.
+	// That is so while processes of the previous run are still ending.
 	retryable(output string) bool
 }
 
 // signals are the signals that stop a program.
 type signals struct {
-	fast, immediate syscall.Signal
-	orphaned        syscall.Signal // sent when this process dies
+	fast, immediate syscall.Signal // for the stop modes Fast and Immediate
+	orphaned        syscall.Signal // sent by the kernel when this process dies
 }
 
 // permanentError is an error that waiting cannot resolve.
@@ -62,9 +66,9 @@ func (e permanentError) Unwrap() error { return e.error }
 
 // endedError reports a server that ended before it answered a ping.
 type endedError struct {
-	name   string
-	err    error
-	output string
+	name   string // of the server
+	err    error  // its exit error
+	output string // the end of its output since the start
 }
 
 func (e *endedError) Error() string {
@@ -73,13 +77,13 @@ func (e *endedError) Error() string {
 
 func (e *endedError) Unwrap() error { return e.err }
 
-// Server is one of the private servers: a handle for tests that stop, kill and restart it. Its
-// methods are safe for concurrent use.
+// Server is one of the private servers (PostgreSQL, Redis or PgBouncer): a handle for tests that
+// stop, kill and restart it. Its methods are safe for concurrent use.
 type Server struct {
 	program program
 	dir     *serversDir
 	log     *slog.Logger
-	died    chan<- error
+	died    chan<- error // receives unexpected ends
 
 	mu       sync.Mutex // serialises starts and stops
 	port     int
@@ -91,8 +95,9 @@ func newServer(p program, dir *serversDir, log *slog.Logger, died chan<- error) 
 	return &Server{program: p, dir: dir, log: log.With(slog.String("server", p.name())), died: died}
 }
 
-// boot starts the server for the first time in this process. It uses the saved port if that is
-// free, else a new port, which it saves. The port stays reserved until release.
+// boot starts the server for the first time in this process. It uses the port *saved if that is
+// free. Otherwise it chooses a new port, and saves it in *saved and in the servers' folder. The
+// port stays reserved until release.
 func (s *Server) boot(ctx context.Context, saved *int) error {
 	const tries = 5 // another program may occupy a port that cannot be held
 	var err error
@@ -114,7 +119,8 @@ func (s *Server) boot(ctx context.Context, saved *int) error {
 	return s.dir.save()
 }
 
-// reserve reserves the saved port, or a new port if saved is 0 or in use.
+// reserve reserves the port saved, or a new port if saved is 0 or in use. It releases a port that
+// the server has reserved before.
 func (s *Server) reserve(saved int) error {
 	err := s.release()
 	if err != nil {
@@ -143,8 +149,8 @@ func (s *Server) release() error {
 	return reserved.Close()
 }
 
-// Start starts a stopped server with the same port and data, and returns once it answers queries.
-// It does nothing if the server runs.
+// Start starts a stopped server with the same port and data, and returns once it answers queries,
+// or with an error after a minute. It does nothing if the server runs.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,6 +171,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 }
 
+// running reports whether the server's process has not ended. The caller holds mu.
 func (s *Server) running() bool {
 	if s.proc == nil {
 		return false
@@ -177,7 +184,7 @@ func (s *Server) running() bool {
 	}
 }
 
-// launch starts the program and waits until it answers. If it does not, launch kills it.
+// launch starts the program and waits until it answers. On an error, it kills the program.
 func (s *Server) launch(ctx context.Context) error {
 	cmd, err := s.program.command(s.port)
 	if err != nil {
@@ -209,7 +216,8 @@ func (s *Server) launch(ctx context.Context) error {
 	return nil
 }
 
-// await waits until the server answers, or returns an error if it has ended.
+// await waits until the server answers. It returns an error if the server ends first, if ctx ends,
+// or if waiting cannot help.
 func (s *Server) await(ctx context.Context, proc *process) error {
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		err := s.ping(ctx)
@@ -227,13 +235,14 @@ func (s *Server) await(ctx context.Context, proc *process) error {
 	}
 }
 
+// ping asks the program once, for 5 s at most.
 func (s *Server) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return s.program.ping(ctx, s.port)
 }
 
-// onDeath sends an unexpected end to died.
+// onDeath reports an unexpected end with the exit error err.
 func (s *Server) onDeath(err error) {
 	if err == nil {
 		err = errors.New("exit status 0")
@@ -245,8 +254,8 @@ func (s *Server) onDeath(err error) {
 	}
 }
 
-// Stop stops the server and waits for its end. If ctx ends first, or after a minute, Stop kills the
-// server and returns an error. It does nothing if the server does not run.
+// Stop stops the server and waits for its end. If the server still runs after a minute or at the
+// end of ctx, Stop kills it and returns an error. It does nothing if the server does not run.
 func (s *Server) Stop(ctx context.Context, mode StopMode) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,6 +280,7 @@ func (s *Server) Stop(ctx context.Context, mode StopMode) error {
 	}
 }
 
+// stopImmediately sends the signal for an immediate stop and, after immediateTimeout, SIGKILL.
 func (s *Server) stopImmediately(immediate syscall.Signal) {
 	s.proc.signal(immediate)
 	select {
@@ -281,8 +291,8 @@ func (s *Server) stopImmediately(immediate syscall.Signal) {
 	}
 }
 
-// Kill kills the server with SIGKILL, like the out-of-memory killer, and waits for its end.
-// [Servers.Died] does not report it.
+// Kill kills the server's main process with SIGKILL, like the out-of-memory killer, and waits for
+// its end. [Servers.Died] does not report that end.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,7 +304,7 @@ func (s *Server) Kill() {
 }
 
 // KillAll kills the server and its child processes with SIGKILL, as if the machine had failed, and
-// waits for their end. On systems that do not list child processes it equals Kill.
+// waits for their end. On systems that do not list child processes, it is the same as Kill.
 func (s *Server) KillAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -302,7 +312,7 @@ func (s *Server) KillAll() {
 		return
 	}
 	pid := s.proc.cmd.Process.Pid
-	s.proc.signal(syscall.SIGSTOP) // so that it starts no more children
+	s.proc.signal(syscall.SIGSTOP) // the server starts no more children
 	all := children(pid)
 	s.proc.signal(syscall.SIGKILL)
 	for _, child := range all {
@@ -330,7 +340,8 @@ func (s *Server) PID() int {
 	return s.proc.cmd.Process.Pid
 }
 
-// openLog opens a server's log for appending and returns its current size.
+// openLog opens a server's log for appending and returns its size in bytes. It renames a log above
+// maxLogSize first.
 func openLog(path string) (*os.File, int64, error) {
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLogSize {
 		if err := os.Rename(path, path+".old"); err != nil {
@@ -348,7 +359,8 @@ func openLog(path string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// withOutput adds the server's output since its start to an endedError.
+// withOutput adds the end of the server's output to an endedError, and returns other errors
+// unchanged. from is the size of the log when the server was started.
 func withOutput(err error, log *os.File, from int64) error {
 	var ended *endedError
 	if errors.As(err, &ended) {
@@ -359,7 +371,7 @@ func withOutput(err error, log *os.File, from int64) error {
 	return err
 }
 
-// pause waits for d or until ctx ends.
+// pause waits for d. It returns an error if ctx ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

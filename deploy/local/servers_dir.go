@@ -21,12 +21,13 @@ const (
 	serversName = "servers"
 	lockName    = "lock"
 	stateName   = "state.json"
-	// folderName is a file with the data folder's path, for servers' files outside of it.
+	// folderName is a file with the data folder's path. It exists where the servers' files are
+	// outside of the data folder.
 	folderName = "folder"
 )
 
-// durableBase is where root keeps the servers' files if the unprivileged account cannot reach the
-// data folder.
+// durableBase is the parent of the servers' folders of root's data folders, for data folders that
+// the unprivileged account cannot reach.
 const durableBase = "/var/lib/svc-local"
 
 // serversDir is the folder with the servers' files, locked by this process.
@@ -37,7 +38,7 @@ type serversDir struct {
 	lock    *folderLock
 }
 
-// state is kept from one start to the next.
+// state is the content of state.json. It is kept from one start to the next.
 type state struct {
 	PostgresPassword string `json:"postgresPassword"`
 	RedisPassword    string `json:"redisPassword"`
@@ -51,7 +52,7 @@ func openServersDir(o Options) (*serversDir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	// 0711 lets the servers' account enter its own folders, but does not let others list this one.
+	// 0711 lets the servers' account pass through to its own folders. Only the owner can list dir.
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
@@ -79,8 +80,8 @@ func openServersDir(o Options) (*serversDir, error) {
 	return d, nil
 }
 
-// locateServersDir returns the folder for the servers' files of the data folder dir: dir/servers,
-// or the target of that link. It creates a missing folder.
+// locateServersDir returns the folder for the servers' files of the data folder dir: dir/servers
+// or, if that is a link, the link's target. It creates a missing folder.
 func locateServersDir(dir string, acc account, ephemeral bool) (string, error) {
 	link := filepath.Join(dir, serversName)
 	real, err := filepath.EvalSymlinks(link)
@@ -117,9 +118,9 @@ func tempDir(acc account) string {
 	return "/tmp"
 }
 
-// createOutside creates the servers' folder in base, outside of the data folder, and links to it.
-// The data folder is new: an existing folder under the same name in base belonged to a deleted data
-// folder of the same path, and is removed.
+// createOutside creates the servers' folder in base, outside of the data folder dir. link becomes a
+// symbolic link to it. A folder of the same name in base belonged to a deleted data folder of the
+// same path. createOutside removes that folder.
 func createOutside(dir, link, base string) (string, error) {
 	if err := os.MkdirAll(base, 0o711); err != nil {
 		return "", err
@@ -144,8 +145,8 @@ func createOutside(dir, link, base string) (string, error) {
 	return filepath.EvalSymlinks(link)
 }
 
-// removeServersDir stops the servers that still run in an abandoned folder, and deletes it. It
-// returns an [*InUseError] if a live process owns the folder.
+// removeServersDir stops the servers that still run on an abandoned servers' folder, and deletes
+// the folder. It returns an [*InUseError] if a live process owns the folder.
 func removeServersDir(dir string) error {
 	info, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -168,9 +169,9 @@ func removeServersDir(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// Lock locks a data folder until the returned lock is closed or the process ends. [Start] has a
-// lock of its own; Lock protects files beside the servers' files. Lock returns an [*InUseError] if
-// another live process has the lock.
+// Lock locks an existing data folder until the returned lock is closed or the process ends. [Start]
+// has a lock of its own; Lock protects the caller's own files in the data folder. Lock returns an
+// [*InUseError] if another live process has the lock.
 func Lock(dir string) (io.Closer, error) {
 	lock, err := lockFolder(dir)
 	if err != nil {
@@ -182,14 +183,14 @@ func Lock(dir string) (io.Closer, error) {
 // folderLock is the lock of a folder.
 type folderLock struct{ file *os.File }
 
-// Close releases the lock. A process that another goroutine has just forked shares the file until
-// it runs its program, so that closing the file alone would not release it yet.
+// Close releases the lock. Closing the file alone might release it late: a child process that is
+// just being started shares the file for a moment.
 func (l *folderLock) Close() error {
 	return errors.Join(syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
 }
 
-// lockFolder locks a folder until the lock is closed or the process ends, and writes this process's
-// id to the file. It returns an [*InUseError] if another process has the lock.
+// lockFolder locks a folder until the lock is closed or the process ends. It writes this process's
+// id into the lock file. It returns an [*InUseError] if another process has the lock.
 func lockFolder(dir string) (*folderLock, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -209,6 +210,7 @@ func lockFolder(dir string) (*folderLock, error) {
 	return &folderLock{f}, nil
 }
 
+// writeAtStart writes s at the beginning of the file.
 func writeAtStart(f *os.File, s string) error {
 	_, err := f.WriteAt([]byte(s), 0)
 	return err
@@ -220,12 +222,12 @@ func lockOwner(f *os.File) int {
 	n, _ := f.ReadAt(b[:], 0)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:n])))
 	if err != nil {
-		return 0 // the owner has not written it yet
+		return 0 // the owner has not written its id yet
 	}
 	return pid
 }
 
-// load stops leftover servers and reads the state.
+// load stops servers that a killed process left running, and reads the state.
 func (d *serversDir) load() (err error) {
 	if err := stopLeftovers(d.path); err != nil {
 		return err
@@ -236,7 +238,7 @@ func (d *serversDir) load() (err error) {
 	return d.save() // before a server uses a new password
 }
 
-// readState reads the state, and generates missing passwords.
+// readState reads the state of the servers' folder dir, and generates missing passwords.
 func readState(dir string) (state, error) {
 	var st state
 	b, err := os.ReadFile(filepath.Join(dir, stateName))
@@ -271,6 +273,7 @@ func (d *serversDir) save() error {
 	return os.Rename(path+".new", path)
 }
 
+// writeSynced writes a file and waits until its content is on disk.
 func writeSynced(path string, b []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

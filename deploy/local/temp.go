@@ -15,14 +15,14 @@ import (
 const tempPrefix = "svc-local-"
 
 // sweepAge is the minimum age of a folder that the sweep removes. Another process may still be
-// creating a younger one.
+// about to lock a younger folder.
 const sweepAge = time.Minute
 
 var sweepOnce sync.Once
 
-// Temp starts servers in a temporary data folder that Stop removes; it ignores o.Dir. It first
-// removes the folders of killed processes. Ephemeral servers keep their data in memory if there is
-// enough, unless TMPDIR is set.
+// Temp starts servers in a temporary data folder that [Servers.Stop] removes; it ignores o.Dir. A
+// process's first call also removes the folders of killed processes. Ephemeral servers keep their
+// data in memory if enough is free, unless TMPDIR is set.
 func Temp(ctx context.Context, o Options) (*Servers, error) {
 	acc, err := serverAccount(os.TempDir())
 	if err != nil {
@@ -49,6 +49,7 @@ func Temp(ctx context.Context, o Options) (*Servers, error) {
 	return s, nil
 }
 
+// startTemp starts servers in the new data folder o.Dir, which Stop is to remove.
 func startTemp(ctx context.Context, o Options) (*Servers, error) {
 	if err := os.Chmod(o.Dir, 0o711); err != nil { // the servers' account must be able to enter it
 		return nil, err
@@ -61,8 +62,8 @@ func startTemp(ctx context.Context, o Options) (*Servers, error) {
 	return s, nil
 }
 
-// sweep removes the temporary data folders in base that no live process owns. An empty base is
-// skipped.
+// sweep removes the temporary data folders in base that no live process owns. It does nothing if
+// base is "".
 func sweep(base string, log *slog.Logger) {
 	if base == "" {
 		return
@@ -87,11 +88,11 @@ func sweep(base string, log *slog.Logger) {
 	}
 }
 
-// outsideAge is the minimum time since the last start before sweepOutside removes a folder. The
-// data folder may have been moved since that start.
+// outsideAge is the minimum time since the last start on a folder before sweepOutside removes the
+// folder. After a move of the data folder, only the next start records the new path.
 const outsideAge = 7 * 24 * time.Hour
 
-// sweepOutside removes servers' folders in base whose data folder is gone or links elsewhere.
+// sweepOutside removes the servers' folders in base whose data folder no longer links to them.
 // Folders that a live process owns stay.
 func sweepOutside(base string) {
 	dirs, _ := filepath.Glob(filepath.Join(base, "svc-*")) // the only error is a bad pattern

@@ -18,7 +18,7 @@ type connection struct {
 	cancel   context.CancelFunc
 
 	// The wire's lock guards the fields below.
-	frozenBy map[int]struct{} // the numbers of the faults that freeze it
+	frozenBy map[int]struct{} // the numbers of the faults that freeze the connection
 	changed  chan struct{}    // closed when frozenBy changes
 }
 
@@ -36,8 +36,8 @@ func (c *connection) notifyLocked() {
 }
 
 // run dials the upstream once the connection is not frozen. It copies data in both directions until
-// both sides have closed or the connection is ended. It then closes the client, as after a failed
-// dial.
+// both sides have closed or the connection is ended. At its end, also after a failed dial, it
+// closes the client's side and removes the connection from the wire.
 func (c *connection) run() {
 	defer c.remove()
 	if !c.awaitThaw() {
@@ -56,6 +56,7 @@ func (c *connection) run() {
 	copies.Wait()
 }
 
+// remove ends the connection and removes it from the wire.
 func (c *connection) remove() {
 	c.wire.mu.Lock()
 	defer c.wire.mu.Unlock()
@@ -64,8 +65,8 @@ func (c *connection) remove() {
 }
 
 // copyData copies data in one direction, each piece after the wire's delay. At the end of the
-// source it half-closes the target. An error ends the connection. So does the wire's limit, as it
-// was when copyData began.
+// source it half-closes the target. It ends the connection after an error, or once it has copied
+// the wire's limit. It reads the limit only at its beginning.
 func (c *connection) copyData(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	copied, limit := int64(0), c.wire.limit()
@@ -95,6 +96,7 @@ func (c *connection) copyData(to, from net.Conn) {
 	}
 }
 
+// end closes the connection.
 func (c *connection) end() {
 	c.wire.mu.Lock()
 	defer c.wire.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package wire provides TCP proxies that inject faults. They end, refuse, freeze, truncate or delay
-// connections. It is for chaos runs and tests.
+// Package wire provides TCP proxies that inject faults: they end, refuse, freeze, truncate or delay
+// connections. Chaos runs and tests put them between the service and its servers.
 package wire
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 // Fault describes how a wire disturbs its connections. The zero value only ends the open
-// connections.
+// connections, at its beginning and at its end.
 type Fault struct {
 	// Refuse refuses new connections.
 	Refuse bool
@@ -25,17 +25,18 @@ type Fault struct {
 	// Frozen connections stay open and continue when the fault ends.
 	Freeze bool
 
-	// FreezeOpen is Freeze for the connections that are open when the fault begins. New connections
-	// work.
+	// FreezeOpen is Freeze for only the connections that are open when the fault begins. New
+	// connections work.
 	FreezeOpen bool
 
-	// Swallow accepts new connections without carrying data, and ends them when the fault ends.
+	// Swallow accepts new connections, but carries no data on them. It ends them when the fault
+	// ends.
 	Swallow bool
 
-	// Limit, if not 0, ends a connection after this many bytes in one direction.
+	// Limit, if not 0, ends a connection after this many bytes in either direction.
 	Limit int64
 
-	// Delay delays each piece of data by Delay plus or minus up to Jitter.
+	// Delay and Jitter delay each piece of data by Delay, plus or minus up to Jitter.
 	Delay, Jitter time.Duration
 }
 
@@ -56,7 +57,7 @@ type Wire struct {
 	running     sync.WaitGroup
 }
 
-// New starts a wire to the upstream address.
+// New starts a wire to the upstream address, HOST:PORT.
 func New(upstream string) (*Wire, error) {
 	port, err := local.ReservePort()
 	if err != nil {
@@ -71,10 +72,11 @@ func New(upstream string) (*Wire, error) {
 	return w, nil
 }
 
-// Address returns the address that the wire listens on.
+// Address returns the address that the wire listens on: 127.0.0.1:PORT.
 func (w *Wire) Address() string { return w.port.Address() }
 
-// Through returns a server's URL with the wire's address in place of the server's.
+// Through returns a server's URL with the wire's address in place of the server's. It returns a URL
+// that it cannot parse unchanged.
 func (w *Wire) Through(server string) string {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -84,8 +86,9 @@ func (w *Wire) Through(server string) string {
 	return u.String()
 }
 
-// Begin begins a fault. number identifies it in End and must differ from those of other active
-// faults. Active faults are combined. Begin ends open connections, unless the fault freezes them.
+// Begin begins a fault. number identifies the fault in End; other active faults must have other
+// numbers. Active faults are combined. Begin ends open connections, unless the fault freezes them.
+// It returns net.ErrClosed after Close.
 func (w *Wire) Begin(number int, f Fault) error {
 	return w.change(func() {
 		w.faults[number] = f
@@ -99,7 +102,8 @@ func (w *Wire) Begin(number int, f Fault) error {
 	})
 }
 
-// End ends a fault. It ends open connections, unless the fault froze them.
+// End ends a fault. It ends open connections, unless the fault froze them. It returns net.ErrClosed
+// after Close.
 func (w *Wire) End(number int) error {
 	return w.change(func() {
 		f, active := w.faults[number]
@@ -113,7 +117,7 @@ func (w *Wire) End(number int) error {
 	})
 }
 
-// Redirect changes the upstream address and ends open connections.
+// Redirect changes the upstream address, HOST:PORT, and ends open connections.
 func (w *Wire) Redirect(upstream string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,6 +212,7 @@ func (w *Wire) listen() error {
 	return nil
 }
 
+// accept adds a client's connection to the wire, frozen if a fault says so, and runs it.
 func (w *Wire) accept(conn net.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -242,7 +247,8 @@ func (w *Wire) limit() int64 {
 	return least
 }
 
-// delay returns the delay of the next piece of data, including random jitter.
+// delay returns the delay of the next piece of data: the sum of the active faults' delays, with
+// random jitter.
 func (w *Wire) delay() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setMemory sets the maxmemory of Redis.
+// setMemory sets the maxmemory of Redis, in bytes; "0" means no limit.
 func (f *fleet) setMemory(ctx context.Context, bytes string) error {
 	options, err := redis.ParseURL(f.redis.RedisURL)
 	if err != nil {
@@ -21,7 +21,8 @@ func (f *fleet) setMemory(ctx context.Context, bytes string) error {
 	return errors.Join(client.ConfigSet(ctx, "maxmemory", bytes).Err(), client.Close())
 }
 
-// get sends a GET with an Authorization header. It ignores the response and any error.
+// get sends a GET with an Authorization header to a process of the fleet. It ignores the response
+// and any error.
 func (f *fleet) get(ctx context.Context, process, path, authorization string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.addresses[process]+path, nil)
 	if err != nil {
@@ -33,7 +34,8 @@ func (f *fleet) get(ctx context.Context, process, path, authorization string) {
 	}
 }
 
-// breakReceiver makes the partner's endpoint answer with the status until end.
+// breakReceiver makes the partner's webhook endpoint answer with an HTTP status until end is
+// called.
 func (f *fleet) breakReceiver(status int64) end {
 	f.answer.Store(status)
 	return func(context.Context) error {
@@ -47,13 +49,13 @@ func (f *fleet) launchWorkers(context.Context) error {
 	return errors.Join(f.launch("worker-1"), f.launch("worker-2"))
 }
 
-// moveClock advances the service's clock, as a request to the sandbox's clock does.
+// moveClock advances service time, as a request to the sandbox's clock does.
 func (f *fleet) moveClock(ctx context.Context, by time.Duration) error {
 	return f.sql(ctx, fmt.Sprintf("UPDATE service_clock SET offset_ms = offset_ms + %d", by.Milliseconds()))
 }
 
-// plantDebit copies the sandbox rail's latest successful debit under a new key, which the ledger
-// lacks.
+// plantDebit gives the sandbox rail a debit that the ledger lacks: a copy of its latest successful
+// debit under a new key.
 func (f *fleet) plantDebit(ctx context.Context) error {
 	key := make([]byte, 32)
 	rand.Read(key)

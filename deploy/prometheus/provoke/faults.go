@@ -10,22 +10,22 @@ import (
 	"partnerbilling/deploy/local"
 )
 
-// fault is one way in which things go wrong.
+// fault is a disturbance of the fleet, with the alerts that it must provoke.
 type fault struct {
 	name   string
 	fires  []string // alerts that must fire
 	pages  []string // if set, exactly these must page while the fault lasts
 	begin  func(context.Context, *fleet) (end, error)
-	longer time.Duration // bounds the wait for the alerts, if above the usual bound
+	longer time.Duration // replaces the usual bound of the wait for the alerts, if it is above
 }
 
-// end ends a fault. It is nil for a fault that ends by itself or lasts until the next.
+// end ends a fault. It is nil for a fault that ends by itself, or that a later fault ends.
 type end func(context.Context) error
 
-// within bounds the wait for the alerts.
+// within returns the bound of the wait for the alerts.
 func (f fault) within() time.Duration { return max(f.longer, 90*time.Second) }
 
-// watch returns the time for which further pages are awaited after the expected alerts.
+// watch returns how long a run looks for further pages once the expected alerts fire.
 func (f fault) watch() time.Duration {
 	if f.pages != nil {
 		return 15 * time.Second
@@ -33,13 +33,16 @@ func (f fault) watch() time.Duration {
 	return 0
 }
 
-// lasting are alerts that an operator ends, or that end with the run only.
+// lasting are the alerts that go on firing after their fault: until an operator ends them, or until
+// the end of the run.
 var lasting = []string{
 	"SvcLateTruth", "SvcRowsUnconfirmed", "SvcTransactionInDoubt", "SvcWebhooksGivenUp", "SvcReconciliationFinding",
 	"SvcStandbyLost", "SvcCheckoutBudget", "SvcWebhooksBudget", "SvcApiErrorsSlow", "SvcAuditBehind",
 	"SvcAuditViolation", "SvcReplicaUnusable",
 }
 
+// faults lists the faults in the order in which a run provokes them. The last faults need it: each
+// builds on the state that the one before it leaves.
 var faults = []fault{
 	{
 		name: "Redis is killed", fires: []string{"SvcRedisUnreachable", "SvcCheckoutLate", "SvcDispatchStopped"},
@@ -192,7 +195,7 @@ var faults = []fault{
 	},
 }
 
-// unprovoked says why an alert is left to alerts_test.yaml.
+// unprovoked says of each alert that no fault provokes why only alerts_test.yaml tests it.
 var unprovoked = map[string]string{
 	"SvcApiErrorsSlow":      "needs errors for half an hour at a low rate",
 	"SvcApiBodiesRefused":   "needs many large bodies; loadgen overload makes them",

@@ -26,33 +26,36 @@ import (
 	"partnerbilling/deploy/local"
 )
 
-// fleet is an API, two workers, a dashboard and a gateway on private servers, with a partner.
+// fleet is an API, two workers, a dashboard and a gateway on private servers, with a partner. The
+// gateway serves the sandbox rail over HTTP.
 type fleet struct {
-	binary, dir string
+	binary, dir string // the path of svc, and the folder of the logs
 
 	postgres *local.Pair
 	redis    *local.Servers
-	env      []string
+	env      []string // of every process, as NAME=value
 
-	mu        sync.Mutex
-	processes map[string]*exec.Cmd
-	addresses map[string]string // of the processes
-	ops       map[string]string // addresses of their health and metrics
+	mu        sync.Mutex           // guards processes
+	processes map[string]*exec.Cmd // this and the next two maps are by name
+	addresses map[string]string    // HOST:PORT of the processes
+	ops       map[string]string    // HOST:PORT of their health and metrics
 	ports     ports
 
-	organisation, site string
-	basic              string // of the partner's client
-	token              atomic.Pointer[string]
-	receiver           *httptest.Server
-	answer             atomic.Int64 // status of the partner's endpoint
-	reference          atomic.Int64
+	organisation, site string                 // ids of the partner and of its Site
+	basic              string                 // Authorization header with the id and secret of its client
+	token              atomic.Pointer[string] // Authorization header with the client's access token
+	receiver           *httptest.Server       // the partner's webhook endpoint
+	answer             atomic.Int64           // HTTP status that the endpoint answers
+	reference          atomic.Int64           // number of the latest batch
 }
 
 // names are the processes of the fleet, in the order of their start.
 var names = []string{"rail", "api", "worker-1", "worker-2", "dashboard"}
 
+// gatewayKey is the key that signs gateway requests, as id:secret.
 const gatewayKey = "provoke:0123456789abcdef0123456789abcdef"
 
+// start starts the servers and the processes, and adds the partner.
 func (f *fleet) start(ctx context.Context) (err error) {
 	if f.postgres, err = local.TempPair(ctx, local.Options{Ephemeral: true}); err != nil {
 		return err
@@ -98,7 +101,7 @@ func (f *fleet) start(ctx context.Context) (err error) {
 	return f.addPartner(ctx)
 }
 
-// svc runs a command and returns its output.
+// svc runs a command of svc and returns its output, without surrounding white space.
 func (f *fleet) svc(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, f.binary, args...)
 	cmd.Env = f.env
@@ -109,7 +112,7 @@ func (f *fleet) svc(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// launch starts a process of the fleet. queues limits those of a worker.
+// launch starts the process of a name. queues are the queues that a worker serves; none: all.
 func (f *fleet) launch(name string, queues ...string) error {
 	command, _, _ := strings.Cut(name, "-")
 	args := []string{command}
@@ -132,7 +135,7 @@ func (f *fleet) launch(name string, queues ...string) error {
 	return errors.Join(cmd.Start(), log.Close())
 }
 
-// kill ends processes at once.
+// kill ends processes with SIGKILL and waits for their end.
 func (f *fleet) kill(names ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,12 +148,14 @@ func (f *fleet) kill(names ...string) {
 	}
 }
 
+// signalRail sends a signal to the gateway.
 func (f *fleet) signalRail(sig syscall.Signal) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.processes["rail"].Process.Signal(sig)
 }
 
+// stop ends all processes and servers.
 func (f *fleet) stop() {
 	f.kill(names...)
 	if f.receiver != nil {
@@ -167,7 +172,7 @@ func (f *fleet) stop() {
 	f.ports.release()
 }
 
-// targets returns the addresses of all metrics.
+// targets returns the addresses from which Prometheus scrapes metrics.
 func (f *fleet) targets() (all []string) {
 	for _, name := range names {
 		if f.ops[name] != "" {
@@ -182,6 +187,7 @@ func (f *fleet) sql(ctx context.Context, statement string) error {
 	return onServer(ctx, f.postgres.Primary().DatabaseURL, statement)
 }
 
+// onServer runs a statement on the database at the URL dsn.
 func onServer(ctx context.Context, dsn, statement string) error {
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
@@ -191,7 +197,8 @@ func onServer(ctx context.Context, dsn, statement string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// open runs a statement in a new session, which stays open until the returned function is called.
+// open runs a statement in a new session of the primary. The session stays open until the returned
+// function is called.
 func (f *fleet) open(ctx context.Context, statement string) (end, error) {
 	conn, err := pgx.Connect(ctx, f.postgres.Primary().DatabaseURL)
 	if err != nil {
@@ -203,7 +210,8 @@ func (f *fleet) open(ctx context.Context, statement string) (end, error) {
 	return conn.Close, nil
 }
 
-// addPartner adds an organisation with a Site, a client, a customer and a webhook endpoint.
+// addPartner adds an organisation with a Site, a client, two linked customers and a webhook
+// endpoint.
 func (f *fleet) addPartner(ctx context.Context) (err error) {
 	if f.organisation, err = f.svc(ctx, "admin", "organisation", "add", "Provoked"); err != nil {
 		return err
@@ -239,6 +247,7 @@ func (f *fleet) addPartner(ctx context.Context) (err error) {
 	return nil
 }
 
+// authenticate requests an access token for the partner's client, and stores it.
 func (f *fleet) authenticate(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+f.addresses["api"]+"/oauth2/token",
 		strings.NewReader("grant_type=client_credentials"))
@@ -264,12 +273,14 @@ func (f *fleet) authenticate(ctx context.Context) error {
 	return err
 }
 
+// bearer returns the Authorization header with the access token.
 func (f *fleet) bearer() string { return *f.token.Load() }
 
 // object is a JSON object.
 type object map[string]any
 
-// call sends a request of the partner.
+// call sends a request of the partner to the API, with a JSON body. It returns the HTTP status and
+// the body of the answer.
 func (f *fleet) call(ctx context.Context, method, path string, body any) (status int, answer []byte, err error) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -292,7 +303,7 @@ func (f *fleet) call(ctx context.Context, method, path string, body any) (status
 	return response.StatusCode, answer, err
 }
 
-// submit submits a batch of a number of rows.
+// submit submits a batch of n rows that debit a customer. It does not check the answer's status.
 func (f *fleet) submit(ctx context.Context, customer string, n int) error {
 	reference := fmt.Sprint("batch-", f.reference.Add(1))
 	rows := make([]object, n)
@@ -304,7 +315,7 @@ func (f *fleet) submit(ctx context.Context, customer string, n int) error {
 	return err
 }
 
-// pay creates a payment intent and pays it.
+// pay creates a payment intent and pays it. It returns nil if the API refuses to create one.
 func (f *fleet) pay(ctx context.Context) error {
 	_, answer, err := f.call(ctx, http.MethodPost, "/checkout/"+f.site+"/payment-intent", object{"amount": 100})
 	if err != nil {
@@ -322,7 +333,8 @@ func (f *fleet) pay(ctx context.Context) error {
 	return err
 }
 
-// load pays and submits all the time, until the context ends. It ignores errors.
+// load keeps paying payment intents, five a second, and submitting batches, one a second, until the
+// context ends. It ignores errors.
 func (f *fleet) load(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -341,8 +353,8 @@ func (f *fleet) load(ctx context.Context) {
 	}
 }
 
-// repeat calls do at every interval, also while earlier calls run, until the returned function is
-// called.
+// repeat calls do at every interval, even while earlier calls run, until the returned function is
+// called. That function waits for the running calls.
 func repeat(ctx context.Context, interval time.Duration, do func(context.Context)) end {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup

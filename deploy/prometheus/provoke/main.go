@@ -1,11 +1,13 @@
-// Command provoke provokes the alerts of deploy/prometheus for real. It starts a fleet on private
-// servers with Prometheus and Alertmanager, which must be installed. It brings about one fault
-// after another, and prints which alerts fired, which were notified, and which were held back.
+// Command provoke tests the alerts of deploy/prometheus against real faults. It starts a fleet on
+// private servers, with Prometheus and Alertmanager, which must be installed. It provokes one fault
+// after another. For each it prints the alerts that fired, those that were notified, and those that
+// Alertmanager held back.
 //
 //	go build -o /tmp/svc ./cmd/svc && go run ./deploy/prometheus/provoke -svc /tmp/svc
 //
-// Times of the rules are divided by -speed, and a few thresholds are lowered, so that a run takes
-// minutes. The expressions and the inhibition are those of production.
+// The times in the rules are divided by -speed, and a few thresholds are lowered, so that a run
+// takes minutes. All else in the rules, and the inhibition, is as in production. The command fails
+// if a fault does not provoke its alerts.
 package main
 
 import (
@@ -34,6 +36,8 @@ func main() {
 	}
 }
 
+// run provokes the faults whose name contains only, and prints a report. It returns an error if a
+// fault did not provoke its alerts.
 func run(ctx context.Context, binary, rules, only string, speed float64) (err error) {
 	dir, err := os.MkdirTemp("", "svc-provoke-")
 	if err != nil {
@@ -88,7 +92,9 @@ func run(ctx context.Context, binary, rules, only string, speed float64) (err er
 	return nil
 }
 
-// provoke brings a fault about, waits until the expected alerts fire, ends the fault, and reports.
+// provoke begins a fault, waits until the expected alerts fire, ends the fault, and prints what it
+// has seen. ok says whether the fault provoked its alerts. fired are the alerts that began to fire.
+// provoke returns once only earlier alerts fire, or after two more minutes.
 func (m *monitor) provoke(ctx context.Context, fault fault) (ok bool, fired []string, err error) {
 	before, err := m.firing(ctx)
 	if err != nil {

@@ -37,23 +37,25 @@ func (s set) hasAll(names []string) bool {
 // notified records the notifications of Alertmanager.
 type notified struct {
 	mu             sync.Mutex
-	pages, tickets set
+	pages, tickets set // the alerts sent to the pager, and to the other receiver
 }
 
+// reset forgets all notifications.
 func (n *notified) reset() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.pages, n.tickets = set{}, set{}
 }
 
-// seen returns the alerts that were notified since the last reset.
+// seen returns the alerts of the notifications since the last reset.
 func (n *notified) seen() (pages, tickets set) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return maps.Clone(n.pages), maps.Clone(n.tickets)
 }
 
-// ServeHTTP receives a notification.
+// ServeHTTP receives a notification. The URL's path names the receiver in Alertmanager's
+// configuration.
 func (n *notified) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	var message struct {
 		Alerts []struct {
@@ -77,10 +79,12 @@ func (n *notified) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// monitor runs Prometheus and Alertmanager.
+// monitor runs Prometheus and Alertmanager, and asks them which alerts fire.
 type monitor struct {
+	// rules is the folder of the production configuration. dir is the folder of the changed
+	// configuration, the data and the logs.
 	rules, dir string
-	speed      float64
+	speed      float64 // divides the times of the rules
 	fleet      *fleet
 	alerts     []string // names of all rules
 	ports      ports
@@ -91,6 +95,7 @@ type monitor struct {
 	prometheus, alertmanager string // URLs
 }
 
+// start starts both programs, and waits until no alert but lasting ones fires.
 func (m *monitor) start(ctx context.Context) error {
 	m.notified.reset()
 	m.receiver = httptest.NewServer(&m.notified)
@@ -135,18 +140,20 @@ func (m *monitor) stop() {
 	m.ports.release()
 }
 
+// path returns the path of a file in the monitor's folder.
 func (m *monitor) path(name string) string { return filepath.Join(m.dir, name) }
 
 var (
+	// rangeOf matches the range of a selector or subquery, such as [5m] or [6h:30s].
 	rangeOf   = regexp.MustCompile(`\[(\d+[smhd])(?::\d+s)?\]`)
 	durations = map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
-	// lowered replaces thresholds that would take longer than a run.
+	// lowered replaces thresholds that a fault would reach only after the end of a run.
 	lowered = strings.NewReplacer("> 1800", "> 15", "> 900", "> 5", "> 60", "> 8", "> 120", "> 8", "256 * 1024 * 1024",
 		"1024 * 1024")
 )
 
-// shorten divides a duration, such as "15m", by the speed. It returns at least least, in
-// milliseconds.
+// shorten divides a duration of one number and unit, such as "15m", by the speed. It returns the
+// result, but at least least, in Prometheus's notation: "30000ms".
 func (m *monitor) shorten(text string, least time.Duration) string {
 	n := 0
 	_, _ = fmt.Sscanf(text, "%d", &n)
@@ -161,7 +168,7 @@ type rule struct {
 	Labels, Annotations map[string]string
 }
 
-// read decodes a file of the rules' folder.
+// read decodes a YAML file of the production configuration.
 func (m *monitor) read(name string, into any) error {
 	text, err := os.ReadFile(filepath.Join(m.rules, name))
 	if err != nil {
@@ -170,7 +177,7 @@ func (m *monitor) read(name string, into any) error {
 	return yaml.Unmarshal(text, into)
 }
 
-// writeRules writes the rules with shorter times.
+// writeRules writes the alerting rules with shorter times and lowered thresholds.
 func (m *monitor) writeRules() error {
 	var rules struct {
 		Groups []struct {
@@ -219,6 +226,7 @@ func (m *monitor) writeAlertmanager() error {
 	return m.write("alertmanager.yaml", cfg)
 }
 
+// writePrometheus writes a configuration of Prometheus that scrapes the fleet every second.
 func (m *monitor) writePrometheus(alertmanager string) error {
 	return m.write("prometheus.yaml", map[string]any{
 		"global":     map[string]any{"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
@@ -232,6 +240,7 @@ func (m *monitor) writePrometheus(alertmanager string) error {
 	})
 }
 
+// write writes a YAML file into the monitor's folder.
 func (m *monitor) write(name string, content any) error {
 	text, err := yaml.Marshal(content)
 	if err != nil {
@@ -240,7 +249,7 @@ func (m *monitor) write(name string, content any) error {
 	return os.WriteFile(m.path(name), text, 0o600)
 }
 
-// firing returns the alerts that fire.
+// firing returns the alerts that fire in Prometheus.
 func (m *monitor) firing(ctx context.Context) (set, error) {
 	var answer struct {
 		Data struct {
@@ -262,7 +271,7 @@ func (m *monitor) firing(ctx context.Context) (set, error) {
 	return firing, nil
 }
 
-// inhibited returns the alerts that Alertmanager holds back.
+// inhibited returns the alerts that Alertmanager holds back because another alert fires.
 func (m *monitor) inhibited(ctx context.Context) (set, error) {
 	var alerts []struct {
 		Labels map[string]string
@@ -280,8 +289,8 @@ func (m *monitor) inhibited(ctx context.Context) (set, error) {
 	return inhibited, nil
 }
 
-// awaitCalm waits until only the alerts in before and the lasting ones fire in five successive
-// checks, for two minutes at most. The next fault ignores alerts that still fire.
+// awaitCalm waits, for two minutes at most, until five successive checks find no alert firing but
+// those in before and the lasting ones. The next fault ignores alerts that still fire.
 func (m *monitor) awaitCalm(ctx context.Context, before set) error {
 	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(time.Second)
@@ -308,6 +317,7 @@ func (m *monitor) awaitCalm(ctx context.Context, before set) error {
 	return nil
 }
 
+// getJSON decodes the JSON that a GET of the URL answers. Any status but 200 is an error.
 func getJSON(ctx context.Context, url string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
