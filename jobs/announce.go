@@ -7,11 +7,12 @@ import (
 	"partnerbilling/models"
 )
 
-// Announce writes the webhook event of a settled batch, or of a row whose outcome was corrected.
+// Announce is the job that writes the webhook event of a settled batch, or of a row whose outcome
+// was corrected.
 type Announce struct {
 	Store *models.Store
 	// Notify is called with the task that delivers the event. It must not block. If it is nil, the
-	// delivery starts when a dispatcher polls.
+	// delivery starts when a dispatcher polls the outbox.
 	Notify func([]models.TaskID)
 }
 

@@ -15,19 +15,19 @@ const (
 	auditBudget = 2 * time.Second
 	// auditPassInterval is the minimum time from the end of a pass to the next one.
 	auditPassInterval = time.Hour
-	// A window slower than auditSlow halves the length of the next, one faster than auditFast
-	// doubles it.
+	// A check of a window that takes longer than auditSlow halves the length of the next window. A
+	// check faster than auditFast doubles it.
 	auditSlow, auditFast = time.Second, 200 * time.Millisecond
 	// minAuditWindow and maxAuditWindow bound the length of a window, in service time.
 	minAuditWindow, maxAuditWindow = time.Second, 7 * 24 * time.Hour
 )
 
-// AuditBooks is the recurring job that checks the invariants of money window by window, from the
-// oldest batches that are kept to now. Each run ends after auditBudget, and the next one continues
-// the pass.
+// AuditBooks is the recurring job that checks the invariants of money. A pass checks the time from
+// the oldest kept batch to now, window by window. It raises an alert for each violation. Each run
+// ends after auditBudget, and the next run continues the pass.
 type AuditBooks struct {
 	Store *models.Store
-	Now   func() time.Time // measures the budget
+	Now   func() time.Time // measures durations
 	Log   *slog.Logger
 }
 
@@ -39,7 +39,8 @@ func (j *AuditBooks) Run(ctx context.Context, task models.Task) error {
 	return j.Store.FinishTask(ctx, task.ID)
 }
 
-// advance checks window after window until the pass ends or the budget is used.
+// advance checks window after window until the pass ends, the budget is used, or another process
+// has moved the pass.
 func (j *AuditBooks) advance(ctx context.Context) error {
 	pass, err := j.Store.AuditPass(ctx)
 	if err != nil || pass.Position == 0 && pass.Age() < auditPassInterval {
@@ -57,8 +58,8 @@ func (j *AuditBooks) advance(ctx context.Context) error {
 		found, err := j.Store.AuditWindow(ctx, from, to)
 		switch took := j.Now().Sub(start); {
 		case err != nil:
-			// Too large a window is the most likely cause. The run ends with the error, and the
-			// next one tries a smaller window.
+			// The most likely cause is a window that is too large. This run ends with the error,
+			// and the next run tries a smaller window.
 			next, length = from, max(window/4, minAuditWindow)
 		case took > auditSlow:
 			length = max(window/2, minAuditWindow)

@@ -9,10 +9,10 @@ import (
 	"partnerbilling/models/logs"
 )
 
-// startCalls starts the calls of the rows in todo, in waves as permits and the rail's admission
-// allow. Once ctx has ended, no further wave is admitted; admitted calls may go on until callCtx
-// ends. If holdClaims is set, each row holds a claim permit, and releases it when its wave is
-// admitted.
+// startCalls starts rail calls for rows, in waves as permits and the rail's admission allow. todo
+// holds the rows' indexes by call. Once ctx has ended, no further wave is admitted; admitted calls
+// may go on until callCtx ends. If holdClaims is set, each row holds a claim permit until its wave
+// is admitted or ctx ends.
 func (run *chunkRun) startCalls(ctx, callCtx context.Context, todo map[railCall][]int, holdClaims bool) {
 	for call, indexes := range todo {
 		run.outstanding += len(indexes)
@@ -21,8 +21,8 @@ func (run *chunkRun) startCalls(ctx, callCtx context.Context, todo map[railCall]
 	}
 }
 
-// rowsAt returns the rows with these indexes. Only the goroutine of process may call it, since
-// claims add rows.
+// rowsAt returns the rows with these indexes. Only the goroutine of process may call it: that
+// goroutine adds rows to the map.
 func (run *chunkRun) rowsAt(indexes []int) []*rowRun {
 	rows := make([]*rowRun, len(indexes))
 	for i, index := range indexes {
@@ -31,7 +31,8 @@ func (run *chunkRun) rowsAt(indexes []int) []*rowRun {
 	return rows
 }
 
-// sendWaves makes one kind of call for the rows, each wave in a goroutine of its own.
+// sendWaves makes one kind of call for the rows, each wave in a goroutine of its own. If ctx ends,
+// it reports the remaining rows as unsent.
 func (run *chunkRun) sendWaves(ctx, callCtx context.Context, call railCall, rows []*rowRun, holdClaims bool) {
 	releaseClaims := func(n int) {
 		if holdClaims {
@@ -52,9 +53,9 @@ func (run *chunkRun) sendWaves(ctx, callCtx context.Context, call railCall, rows
 	}
 }
 
-// admit waits until calls for some of n rows may begin. It returns the number of those rows, 0 if
-// the context ends first. Each of them has a call permit and the rail's admission; permits that the
-// rail did not admit are released.
+// admit waits until calls for some of n rows may begin. It returns the number of those rows: 0 if
+// the context ends first. Each of them has a call permit and the rail's admission. admit releases
+// the permits of rows that the rail did not admit.
 func (run *chunkRun) admit(ctx context.Context, call railCall, n int) int {
 	permits := run.job.Permits.AcquireCalls(ctx, run.ticket, n)
 	if permits == 0 {
@@ -65,7 +66,7 @@ func (run *chunkRun) admit(ctx context.Context, call railCall, n int) int {
 	return admitted
 }
 
-// withGrace returns a context that ends the grace period after ctx.
+// withGrace returns a context that stays alive for the grace period after the end of ctx.
 func withGrace(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -75,14 +76,15 @@ func withGrace(ctx context.Context, grace time.Duration) (context.Context, conte
 	return later, func() { stop(); cancel() }
 }
 
+// reportUnsent reports that the rows' calls were not made.
 func (run *chunkRun) reportUnsent(rows []*rowRun) {
 	for _, r := range rows {
 		run.answers <- answer{index: r.row.Index, unsent: true}
 	}
 }
 
-// callRail makes one call for rows that hold a call permit and an admission each. It releases the
-// permits.
+// callRail makes one call for rows that hold a call permit and an admission each, and reports the
+// answers. Before a debit it rechecks the rows. It releases the permits.
 func (run *chunkRun) callRail(ctx context.Context, call railCall, rows []*rowRun) {
 	ctx = run.withIDs(ctx)
 	if call == callDebit {
@@ -111,12 +113,14 @@ func (run *chunkRun) callRail(ctx context.Context, call railCall, rows []*rowRun
 		run.job.Rail.Lookup(ctx, keysOf(rows), report)
 	case callCancel:
 		run.job.Rail.Cancel(ctx, keysOf(rows), report)
-	case callNone: // decide starts no call for it
+	case callNone: // decide starts no call for such rows
 	}
 }
 
 // recheck returns the rows that this worker still holds and that may be debited. It reports the
-// others and releases their call permits.
+// others and releases their call permits. It checks nothing while the rows are fresh. Otherwise it
+// reads their leases and eligibility. If a lease is lost or more than half over, it extends the
+// leases.
 func (run *chunkRun) recheck(ctx context.Context, rows []*rowRun) []*rowRun {
 	if run.isFresh(rows) {
 		return rows
@@ -148,7 +152,8 @@ func (run *chunkRun) recheck(ctx context.Context, rows []*rowRun) []*rowRun {
 	return kept
 }
 
-// isFresh reports whether all the rows were read less than recheckAfter ago.
+// isFresh reports whether all the rows were read less than recheckAfter ago, so that their leases
+// and eligibility need no recheck.
 func (run *chunkRun) isFresh(rows []*rowRun) bool {
 	now := run.job.Now()
 	return !slices.ContainsFunc(rows, func(r *rowRun) bool { return now.Sub(r.readAt) >= recheckAfter })

@@ -12,16 +12,16 @@ import (
 type railCall int
 
 const (
-	callNone   railCall = iota // no call: the row's result is known, or must wait
+	callNone   railCall = iota // no call: the row has a result for now
 	callDebit                  // take the money
-	callLookup                 // ask for the result of an earlier call
-	callCancel                 // close the key against debits
+	callLookup                 // ask for the result of an earlier debit call
+	callCancel                 // close the rail key against debits
 )
 
 func (c railCall) String() string { return [...]string{"none", "debit", "lookup", "cancel"}[c] }
 
-// chargedTo returns the organisation on whose account the rail admits a call. Calls that resolve a
-// row in doubt are on no account: it returns zero.
+// chargedTo returns the organisation for which the rail admits a call. The rail admits debits
+// fairly between organisations. Look-ups and cancellations count for none: the id is zero.
 func (c railCall) chargedTo(organisation models.OrganisationID) models.OrganisationID {
 	if c == callDebit {
 		return organisation
@@ -29,26 +29,27 @@ func (c railCall) chargedTo(organisation models.OrganisationID) models.Organisat
 	return models.OrganisationID{}
 }
 
-// rowRun is a row in one run of its chunk. Its methods make all decisions about money. They depend
-// on the row and the rail's answers only.
+// rowRun is a row of a batch in one run of its chunk, or a checkout payment in the form of such a
+// row. Its methods make all decisions about money. They depend on the row and the rail's answers
+// only.
 type rowRun struct {
 	row       models.ClaimedRow
 	payee     payee
 	phase     models.DebitPhase
 	cancelled bool      // by the partner, or by an operator after a restore: no debit may begin
 	paused    bool      // by an operator: no debit may begin now
-	certain   bool      // no database loss can hide a debit call: a row without one may be closed without the rail
+	certain   bool      // the database cannot have lost a debit call: a row without one may be closed without the rail
 	late      bool      // the time for attempts has ended since the claim
-	readAt    time.Time // right before the row was read
+	readAt    time.Time // the process's time right before the row was read
 
 	debited  bool             // this run has made a debit call
-	lookedUp bool             // this run has looked the key up after its debit call
+	lookedUp bool             // this run's debit call had no certain answer, and a look-up follows
 	invalid  bool             // the rail has answered Invalid
-	answered bool             // the rail has answered
-	held     rail.Particulars // under the key, as last reported by the rail
+	answered bool             // the rail has answered a call of this run
+	held     rail.Particulars // of the debit under the key, as last reported by the rail
 }
 
-// payee is the party that a row pays, and the currency.
+// payee is the organisation and the Site that a row pays, and the currency.
 type payee struct {
 	organisation models.OrganisationID
 	site         models.SiteID
@@ -63,13 +64,13 @@ func (r *rowRun) debit() rail.Debit {
 	}
 }
 
-// update applies the eligibility that a recheck has read.
+// update applies the eligibility that a recheck has read from the database.
 func (r *rowRun) update(e models.Eligibility) {
 	r.late, r.cancelled, r.paused = e.Phase != models.PhaseAttempt, e.Cancelled, e.Paused
 	r.row.Account = e.Account
 }
 
-// mayDebit reports whether a debit may begin.
+// mayDebit reports whether a debit may begin, now or after a pause.
 func (r *rowRun) mayDebit() bool {
 	return r.inTime() && !r.cancelled && r.row.Account.Linked && !r.row.Account.Unreadable
 }
@@ -78,15 +79,16 @@ func (r *rowRun) mayDebit() bool {
 // resumed.
 func (r *rowRun) waits() bool { return r.paused && r.mayDebit() }
 
+// inTime reports whether the time for attempts lasts.
 func (r *rowRun) inTime() bool { return r.phase == models.PhaseAttempt && !r.late }
 
-// isUnreadable reports whether a row that may still be debited has a customer that this process
-// cannot read. Another process, or this one with another master key, can go on.
+// isUnreadable reports whether a row could be debited, but has a customer whose sealed data this
+// process cannot open. A process with the right master key can go on.
 func (r *rowRun) isUnreadable() bool {
 	return r.inTime() && !r.cancelled && r.row.Account.Linked && r.row.Account.Unreadable
 }
 
-// first returns the first call of a claimed row, or its result.
+// first returns the first call of a claimed row or, with callNone, its result.
 func (r *rowRun) first() (railCall, models.RowResult) {
 	if r.row.InDoubt && r.inTime() && !r.isUnreadable() {
 		return callLookup, models.RowResult{}
@@ -94,9 +96,10 @@ func (r *rowRun) first() (railCall, models.RowResult) {
 	return r.debitOrClose()
 }
 
-// debitOrClose decides for a row under whose key nothing has arrived at the rail. A debit call may
-// still be on its way: from this run, from an earlier one, or from a time that the database has
-// lost. Then only Cancel can close the row. Otherwise it is closed without the rail.
+// debitOrClose decides for a row under whose key the rail is not known to hold a debit. A row that
+// may be debited is debited, or waits while it is paused or unreadable. Any other row is closed. A
+// debit call may still be on its way: from this run, from an earlier run, or from a time that the
+// database has lost. Then only Cancel can close the row; otherwise no call is needed.
 func (r *rowRun) debitOrClose() (railCall, models.RowResult) {
 	switch {
 	case r.isUnreadable():
@@ -112,11 +115,13 @@ func (r *rowRun) debitOrClose() (railCall, models.RowResult) {
 	}
 }
 
+// mayHaveCalled reports whether a debit call of the row may have been made, ever.
 func (r *rowRun) mayHaveCalled() bool {
 	return r.row.InDoubt || r.row.CalledBefore || r.debited || !r.certain
 }
 
-// next returns the call that follows the rail's answer, or the result.
+// next returns the call that follows the rail's answer to a call or, with callNone, the row's
+// result.
 func (r *rowRun) next(call railCall, answer rail.Result) (railCall, models.RowResult) {
 	calledBefore := r.row.InDoubt || r.debited || r.lookedUp // an earlier debit may have arrived
 	r.noteAnswer(call, answer)
@@ -161,7 +166,7 @@ func (r *rowRun) next(call railCall, answer rail.Result) (railCall, models.RowRe
 	return callNone, r.unsettled()
 }
 
-// noteAnswer records what an answer means for later decisions.
+// noteAnswer records the facts of an answer that later decisions need.
 func (r *rowRun) noteAnswer(call railCall, answer rail.Result) {
 	if call == callDebit {
 		r.debited = true
@@ -172,8 +177,9 @@ func (r *rowRun) noteAnswer(call railCall, answer rail.Result) {
 	}
 }
 
-// conflicts reports whether the rail holds another debit under the key. A row that was never bound
-// to a customer, and one whose customer is unreadable, has no agreement to compare.
+// conflicts reports whether the rail holds another debit under the key. It does not compare the
+// agreement if the row has none: the row was never bound to a customer, or the customer is
+// unreadable.
 func (r *rowRun) conflicts() bool {
 	ours := r.debit()
 	if ours.AgreementID == "" {
@@ -182,7 +188,8 @@ func (r *rowRun) conflicts() bool {
 	return r.held.ConflictsWith(ours)
 }
 
-// hasForgotten reports whether a rail that holds nothing under the key may have forgotten a debit.
+// hasForgotten reports whether the rail, which holds nothing under the key, may have forgotten a
+// debit.
 func (r *rowRun) hasForgotten() bool { return r.row.Forgotten && r.held == (rail.Particulars{}) }
 
 // closedOutcome returns the outcome of a row that was not debited and never will be.
@@ -197,60 +204,62 @@ func (r *rowRun) closedOutcome() models.RowOutcome {
 	}
 }
 
-// released returns the result that releases a row which this run certainly did not debit. A row
-// with an earlier call in doubt stays in doubt.
+// released returns the result that ends a run without another call. It releases a row that was
+// certainly not debited. A row with a debit call in doubt stays in doubt.
 func (r *rowRun) released() models.RowResult {
 	result := r.unsettled()
 	result.Release = !r.row.InDoubt && !r.lookedUp
 	return result
 }
 
-// settled returns the result of a row that is settled without the rail.
+// settled returns the result that settles a row without an answer of the rail.
 func (r *rowRun) settled(outcome models.RowOutcome) models.RowResult {
 	result := r.unsettled()
 	result.Outcome = outcome
 	return result
 }
 
-// settledByRail returns the result of a row that is settled by an answer of the rail.
+// settledByRail returns the result that settles a row by an answer of the rail.
 func (r *rowRun) settledByRail(outcome models.RowOutcome) models.RowResult {
 	result := r.settled(outcome)
 	result.FromRail = true
 	return result
 }
 
-// undecidable returns the result of a row whose outcome the rail cannot tell. An operator must
-// decide.
+// undecidable returns the result of a row whose outcome the rail cannot tell. It raises an alert of
+// the given kind, and an operator must decide.
 func (r *rowRun) undecidable(alert string) models.RowResult {
 	result := r.settledByRail(models.OutcomeUnconfirmed)
 	result.Alert = alert
 	return result
 }
 
-// unreadable returns the result of a row whose customer this process cannot read.
+// unreadable returns the result of a row whose customer is unreadable. It raises an alert and, as
+// released does, releases the row or leaves it in doubt.
 func (r *rowRun) unreadable() models.RowResult {
 	result := r.released()
 	result.Alert = models.AlertPartyUnreadable
 	return result
 }
 
-// incomparable returns the result of a row under whose key the rail holds a debit, while this
-// process cannot read which account ours debits. The row stays in doubt.
+// incomparable returns the result of a row that cannot be compared with the debit that the rail
+// holds under its key: the row's agreement is unreadable. It raises an alert, and the row stays in
+// doubt.
 func (r *rowRun) incomparable() models.RowResult {
 	result := r.unsettled()
 	result.Alert = models.AlertPartyUnreadable
 	return result
 }
 
-// unsettled returns the result of a row that stays open.
+// unsettled returns the result of a row that stays open and in doubt.
 func (r *rowRun) unsettled() models.RowResult {
 	return models.RowResult{
 		Index: r.row.Index, RailKey: r.row.RailKey, Calls: r.calls(), Answered: r.answered, Confirming: r.row.Settled,
 	}
 }
 
-// calls returns the correction of the row's count of debit calls. In the attempt phase, the claim
-// of a row that was not in doubt has counted one already.
+// calls returns the correction of the row's count of debit calls: −1, 0 or 1. In the attempt phase,
+// the claim of a row that was not in doubt has counted a call in advance.
 func (r *rowRun) calls() int {
 	made, counted := 0, 0
 	if r.debited {
@@ -262,6 +271,7 @@ func (r *rowRun) calls() int {
 	return made - counted
 }
 
+// outcomeOf returns the outcome of a row that the rail refused for a reason.
 func outcomeOf(reason rail.Reason) models.RowOutcome {
 	switch reason {
 	case rail.InsufficientFunds:
@@ -277,6 +287,7 @@ func outcomeOf(reason rail.Reason) models.RowOutcome {
 	}
 }
 
+// The parameters of retryAfter.
 const (
 	minRetryAfter = time.Second
 	maxRetryAfter = 5 * time.Minute
@@ -284,9 +295,9 @@ const (
 	retryJitter   = 0.2
 )
 
-// retryAfter returns the backoff of a row after its n-th try (from 0) without a final answer. It
-// grows from one second by half each time, up to five minutes, with a jitter of ±20 %. After an
-// outage of duration d, rows are thus retried within about d/2. random is in [0, 1).
+// retryAfter returns the backoff of a row after its n-th try (from 0) without a final answer. The
+// backoff grows from one second by half each time, up to five minutes, with a jitter of ±20 %.
+// After an outage of duration d, rows are thus retried within about d/2. random is in [0, 1).
 func retryAfter(n int, random float64) time.Duration {
 	wait := min(float64(minRetryAfter)*math.Pow(retryGrowth, float64(n)), float64(maxRetryAfter))
 	return time.Duration(wait * (1 - retryJitter + 2*retryJitter*random))

@@ -20,25 +20,25 @@ import (
 const (
 	// flushDelay is how long a result waits for others to be recorded with it.
 	flushDelay = 25 * time.Millisecond
-	// heartbeatInterval is the time between two lease extensions of a run. At a third of the lease,
-	// a missed heartbeat does no harm.
+	// heartbeatInterval is the time between two lease extensions of a run. It is a third of the
+	// lease, so that one missed heartbeat does no harm.
 	heartbeatInterval = models.RowLease / 3
-	// recheckAfter is the age from which the lease and the eligibility of a row must be checked
-	// again before a debit. It is a little longer than claimed rows wait for a call permit on a
-	// rail of ordinary speed.
+	// recheckAfter is the time after which the lease and the eligibility of a row must be read
+	// again before a debit. On a rail of ordinary speed, claimed rows wait a little less for their
+	// call permits.
 	recheckAfter = 100 * time.Millisecond
-	// callGrace is how long rail calls in flight may go on after the run's context has ended. An
-	// answer that arrives in time saves a look-up.
+	// callGrace is how long rail calls in flight may go on after the run's context has ended. Each
+	// answer that arrives within it saves a look-up.
 	callGrace = 10 * time.Second
 	// recordTimeout bounds the statements that run after the run's context has ended, so that a
 	// shutdown loses no result.
 	recordTimeout = 10 * time.Second
 )
 
-// DebitRows debits one chunk of a batch. It claims the due rows of the chunk, makes the rail calls
-// that they need, and records the results. It holds no transaction during a rail call. After a
-// crash the leases of the rows expire, and the next run looks up each row whose debit may have
-// begun.
+// DebitRows is the job that debits one chunk of a batch. It claims the due rows of the chunk, makes
+// the rail calls that they need, and records the results. It holds no database transaction during a
+// rail call. After a crash the leases of the rows expire, and the next run looks up each row whose
+// debit may have begun.
 type DebitRows struct {
 	Store *models.Store
 	Rail  rail.Rail
@@ -56,7 +56,7 @@ type DebitRows struct {
 // Run implements queue.Job.
 func (d *DebitRows) Run(ctx context.Context, task models.Task) error {
 	// Claims and records go on after ctx has ended: a claim with an unknown outcome delays its rows
-	// by a lease, and a lost result costs a look-up. Each statement has a time-out.
+	// by a lease, and a lost result costs a look-up. Each statement has a time-out of its own.
 	if ctx.Err() != nil { // a shutdown: another worker can take the task at once
 		return d.park(ctx, task.ID)
 	}
@@ -65,7 +65,7 @@ func (d *DebitRows) Run(ctx context.Context, task models.Task) error {
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return d.Store.FinishTask(ctx, task.ID)
-	case err != nil && run.chunk.Task.IsZero(): // nothing was claimed, so that the batch is not known
+	case err != nil && run.chunk.Task.IsZero(): // no claim succeeded, so the batch is not known
 		return fmt.Errorf("jobs: debit rows of task %s: %w", task.ID, err)
 	case run.closed < run.chunk.Open || run.chunk.Open == 0: // park also ends the task of a closed chunk
 		err = errors.Join(err, d.park(ctx, task.ID))
@@ -76,6 +76,7 @@ func (d *DebitRows) Run(ctx context.Context, task models.Task) error {
 	return nil
 }
 
+// park makes the task due with its next open row, or ends it if no row is open.
 func (d *DebitRows) park(ctx context.Context, task models.TaskID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
@@ -83,7 +84,7 @@ func (d *DebitRows) park(ctx context.Context, task models.TaskID) error {
 }
 
 // chunkRun is one run of a chunk. The goroutine of process owns it. Claims and rail calls run in
-// other goroutines and report to it over channels.
+// other goroutines, and report to the owner over channels.
 type chunkRun struct {
 	job     *DebitRows
 	task    models.Task
@@ -95,9 +96,9 @@ type chunkRun struct {
 	work    sync.WaitGroup
 
 	claiming    bool // claimAll is running
-	outstanding int  // rows whose answer has not arrived
+	outstanding int  // number of rows whose answer has not arrived
 	results     []models.RowResult
-	closed      int // rows that this run has closed
+	closed      int // number of rows that this run has settled or corrected
 }
 
 // answer reports the result of a row's call, or why the call was not made.
@@ -112,7 +113,7 @@ type answer struct {
 
 func newChunkRun(d *DebitRows, task models.Task) *chunkRun {
 	if task.Rows <= 0 {
-		task.Rows = models.ChunkRows // a task without the header
+		task.Rows = models.ChunkRows // the task in Redis does not tell its number of rows
 	}
 	return &chunkRun{
 		job: d, task: task, lease: models.NewLeaseToken(), ticket: d.Permits.Ticket(task.OrganisationID),
@@ -129,9 +130,9 @@ func (run *chunkRun) withIDs(ctx context.Context) context.Context {
 	return logs.With(ctx, slog.Any(logs.SiteID, run.chunk.SiteID), slog.Any(logs.BatchID, run.chunk.BatchID))
 }
 
-// process claims the due rows of the chunk and works on them until each has a result: an outcome,
-// or the time of its next attempt. It records the results. It returns models.ErrNotFound if the
-// task has ended.
+// process claims the due rows of the chunk, and makes their calls until each row has a result: an
+// outcome, or the time of its next attempt. It records the results. It returns models.ErrNotFound
+// if the task has ended. ctx ends claims and the admission of calls; see callGrace.
 func (run *chunkRun) process(ctx context.Context) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	callCtx, stopCalls := withGrace(ctx, callGrace)
@@ -140,7 +141,7 @@ func (run *chunkRun) process(ctx context.Context) (err error) {
 		stop()
 		stopCalls()
 		run.work.Wait()
-		for c := range claims { // left over if the run has failed
+		for c := range claims { // claims that a failed run has not begun
 			run.job.Permits.ReleaseClaims(run.task.OrganisationID, len(c.Rows))
 		}
 	}()
@@ -184,8 +185,8 @@ type claim struct {
 	err    error
 }
 
-// claimAll claims the chunk part by part until the context ends. Each claim waits for claim permits
-// for its rows.
+// claimAll claims the chunk part by part, until the whole chunk is claimed, a claim fails, or the
+// context ends. Each claim waits for claim permits for its rows. claimAll closes claims at its end.
 func (run *chunkRun) claimAll(ctx context.Context, claims chan<- *claim) {
 	defer close(claims)
 	for next := 0; next < run.task.Rows; {
@@ -203,6 +204,7 @@ func (run *chunkRun) claimAll(ctx context.Context, claims chan<- *claim) {
 	}
 }
 
+// claim claims the due rows in one part of the chunk, even if ctx has ended.
 func (run *chunkRun) claim(ctx context.Context, part models.Part) *claim {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
@@ -214,8 +216,8 @@ func (run *chunkRun) claim(ctx context.Context, part models.Part) *claim {
 	return &claim{Chunk: chunk, readAt: readAt}
 }
 
-// abandonClaim ends the leases of a failed claim, which Postgres may have made all the same. No
-// rail call was made for its rows, so another run may claim them at once.
+// abandonClaim ends the leases of a claim whose statement failed: Postgres may have made the claim
+// all the same. No rail call was made for its rows, so another run may claim them at once.
 func (run *chunkRun) abandonClaim(ctx context.Context, part models.Part) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
@@ -234,7 +236,8 @@ func (run *chunkRun) begin(ctx, callCtx context.Context, c *claim) {
 	run.startCalls(ctx, callCtx, todo, true)
 }
 
-// addRows adds the claimed rows to the run, and returns the rows by the call that each needs first.
+// addRows adds the claimed rows to the run. It returns their indexes by the call that each row
+// needs first.
 func (run *chunkRun) addRows(c *claim) map[railCall][]int {
 	if run.chunk.Task.IsZero() {
 		run.chunk = c.Chunk
@@ -251,8 +254,8 @@ func (run *chunkRun) addRows(c *claim) map[railCall][]int {
 	return todo
 }
 
-// decide adds the row to todo under its next call, or, if it needs none, adds its result to those
-// to be recorded.
+// decide adds the row to todo under its next call. If the row needs no call, decide adds its result
+// to those to be recorded.
 func (run *chunkRun) decide(todo map[railCall][]int, call railCall, index int, result models.RowResult) {
 	if call != callNone {
 		todo[call] = append(todo[call], index)
@@ -265,7 +268,7 @@ func (run *chunkRun) decide(todo map[railCall][]int, call railCall, index int, r
 	run.results = append(run.results, result)
 }
 
-// handleAnswers handles an answer and all others that have arrived by now, and starts the calls
+// handleAnswers handles an answer, and all others that have arrived by now. It starts the calls
 // that follow.
 func (run *chunkRun) handleAnswers(ctx, callCtx context.Context, a answer) {
 	todo := map[railCall][]int{}
@@ -282,6 +285,7 @@ func (run *chunkRun) handleAnswers(ctx, callCtx context.Context, a answer) {
 	run.startCalls(ctx, callCtx, todo, false)
 }
 
+// handleAnswer decides what follows an answer.
 func (run *chunkRun) handleAnswer(todo map[railCall][]int, a answer) {
 	row := run.rows[a.index]
 	switch {
@@ -299,7 +303,7 @@ func (run *chunkRun) handleAnswer(todo map[railCall][]int, a answer) {
 }
 
 // extendLease extends the leases of the task and its rows. The next heartbeat makes up for a
-// failure. If the lease expires meanwhile, no debit begins.
+// failure. No debit begins under an expired lease.
 func (run *chunkRun) extendLease(ctx context.Context) {
 	var err error
 	if run.claiming {
@@ -314,7 +318,8 @@ func (run *chunkRun) extendLease(ctx context.Context) {
 	}
 }
 
-// record writes the results. It runs even if ctx has ended, since a lost result costs a look-up.
+// record writes the results to the database. It does so even if ctx has ended, since a lost result
+// costs a look-up.
 func (run *chunkRun) record(ctx context.Context) error {
 	if len(run.results) == 0 {
 		return nil
@@ -348,6 +353,7 @@ func (run *chunkRun) record(ctx context.Context) error {
 	return nil
 }
 
+// finishRows writes the results once. The task ends with the last open row.
 func (run *chunkRun) finishRows(ctx context.Context) ([]models.SettledRow, error) {
 	return run.job.Store.FinishRows(ctx, run.chunk, run.results, run.chunk.Open-run.closed)
 }

@@ -21,13 +21,13 @@ import (
 const (
 	// recordRetryDelay is the pause before a failed record is tried again.
 	recordRetryDelay = 500 * time.Millisecond
-	// claimInterval is the minimum time between two transactions that claim attempts. At a steady
-	// rate it merges many claims into one transaction, and delays an attempt a little.
+	// claimInterval is the minimum time between two database transactions that claim attempts. At a
+	// steady rate it merges many claims into one transaction, and delays an attempt a little.
 	claimInterval = 3 * time.Millisecond
-	// recordInterval is the minimum time between two transactions that record attempts.
+	// recordInterval is the minimum time between two database transactions that record attempts.
 	recordInterval = 25 * time.Millisecond
-	// busyRecordInterval is recordInterval for busy organisations. It is shorter: each record may
-	// release a parked event.
+	// busyRecordInterval is recordInterval for busy organisations. It is shorter, because each of
+	// their records may release a parked event.
 	busyRecordInterval = 8 * time.Millisecond
 	// maxReleasedClaims bounds the released tasks that a worker claims in one transaction. The
 	// others are dispatched, so that workers share the events of an endpoint that gains much
@@ -35,20 +35,21 @@ const (
 	maxReleasedClaims = 64
 )
 
-// DeliverWebhook delivers one webhook event to its endpoint. It claims the attempt that is due,
-// makes it, and records the result and the retry, if one follows. If a worker dies in between, the
-// outcome of the attempt stays unknown, and the next worker sends the same bytes under the same id.
+// DeliverWebhook is the job that delivers one webhook event to its endpoint. It claims the attempt
+// that is due, sends the event, and records the result and the retry, if one follows. If the worker
+// dies in between, the outcome of the attempt stays unknown, and the next worker sends the same
+// bytes under the same id.
 type DeliverWebhook struct {
 	Store    *models.Store
 	Keyring  *seal.Keyring
 	Sender   *webhook.Sender
 	Schedule webhook.Schedule
-	// RunClaimed is called with the tasks of parked events that an attempt has released. They are
-	// claimed for models.WebhookLease, and RunClaimed runs them in this process. It must not block.
-	// If it is nil, none are claimed.
+	// RunClaimed is called with the tasks of parked events that an attempt has released. It runs
+	// these tasks in this process, and must not block. The tasks are claimed for
+	// models.WebhookLease. If RunClaimed is nil, no released task is claimed.
 	RunClaimed func([]models.Task)
-	// Notify is called with released tasks that are due, not claimed. It must not block. If it is
-	// nil, they are dispatched when a dispatcher polls.
+	// Notify is called with the released tasks that are not claimed. They are due. It must not
+	// block. If it is nil, they are dispatched when a dispatcher polls the outbox.
 	Notify  func([]models.TaskID)
 	Random  func() float64 // in [0, 1), for jitter; nil: math/rand/v2
 	Metrics *Metrics
@@ -60,12 +61,12 @@ type DeliverWebhook struct {
 	records webhookCoalescers[models.WebhookRecord, struct{}]
 }
 
-// webhookCoalescers merges the calls of busy organisations separately from those of calm ones. Up
-// to busyAbove concurrent deliveries of an organisation are calm. A batch of calm calls has at most
-// that many of one organisation, so that the other organisations do not wait behind more.
+// webhookCoalescers merges the calls of busy organisations separately from those of calm ones. A
+// call is calm if its organisation has at most busyAbove deliveries in this process. A batch of
+// calm calls thus has at most that many of one organisation, which keeps it fast for the others.
 type webhookCoalescers[A, R any] struct{ calm, busy coalesce.Coalescer[A, R] }
 
-// of returns the coalescer for the calls of an organisation.
+// of returns the coalescer for the calls of a busy or a calm organisation.
 func (c *webhookCoalescers[A, R]) of(busy bool) *coalesce.Coalescer[A, R] {
 	if busy {
 		return &c.busy
@@ -73,8 +74,8 @@ func (c *webhookCoalescers[A, R]) of(busy bool) *coalesce.Coalescer[A, R] {
 	return &c.calm
 }
 
-// NewDeliverWebhook returns the job, from the parts of cfg that concern webhooks. The API uses it
-// too, for the test webhooks of partners.
+// NewDeliverWebhook returns the job, from the parts of cfg that concern webhooks. The API uses the
+// job too, for the test webhooks of partners.
 func NewDeliverWebhook(cfg Config) *DeliverWebhook {
 	if len(cfg.WebhookSchedule.Delays) == 0 {
 		cfg.WebhookSchedule = webhook.DefaultSchedule()
@@ -114,8 +115,8 @@ func (e *DeliveryError) Error() string { return fmt.Sprintf("deliver webhook: %s
 // Unwrap returns the cause.
 func (e *DeliveryError) Unwrap() error { return e.Err }
 
-// Run implements queue.Job. Errors wrap a *DeliveryError. A failed attempt with a retry returns the
-// error of queue.RetryAfter; a failed attempt without one is not an error.
+// Run implements queue.Job. Errors wrap a *DeliveryError. After a failed attempt that has a retry,
+// Run returns the error of queue.RetryAfter. A failed attempt without a retry is not an error.
 func (d *DeliverWebhook) Run(ctx context.Context, task models.Task) error {
 	record, err := d.deliver(ctx, task.OrganisationID, task.ID)
 	switch {
@@ -131,8 +132,9 @@ func (d *DeliverWebhook) Run(ctx context.Context, task models.Task) error {
 	}
 }
 
-// Deliver makes the attempt of an organisation's task at once and returns it, whether it succeeded
-// or failed. Errors: models.ErrNothingDue if another worker has made the attempt; *DeliveryError.
+// Deliver makes the due attempt of an organisation's task at once and returns it, whether it
+// succeeded or failed. Errors: models.ErrNothingDue if there is no attempt to make, such as when
+// another worker is making it; *DeliveryError.
 func (d *DeliverWebhook) Deliver(
 	ctx context.Context, organisation models.OrganisationID, task models.TaskID,
 ) (models.WebhookAttempt, error) {
@@ -140,6 +142,7 @@ func (d *DeliverWebhook) Deliver(
 	return record.Attempt, err
 }
 
+// deliver claims, makes and records the due attempt of a task.
 func (d *DeliverWebhook) deliver(
 	ctx context.Context, organisation models.OrganisationID, task models.TaskID,
 ) (models.WebhookRecord, error) {
@@ -155,7 +158,8 @@ func (d *DeliverWebhook) deliver(
 	return record, d.record(ctx, record, busy)
 }
 
-// send makes the attempt. It completes the attempt, which is short, even if the process shuts down.
+// send makes the attempt and decides what follows. It completes the attempt, which is short, even
+// if the process shuts down.
 func (d *DeliverWebhook) send(ctx context.Context, delivery *models.WebhookDelivery) models.WebhookRecord {
 	sending, span := d.Tracer.StartWebhook(context.WithoutCancel(ctx), delivery)
 	result := d.Sender.Send(sending, webhook.Message{
@@ -179,6 +183,7 @@ func (d *DeliverWebhook) send(ctx context.Context, delivery *models.WebhookDeliv
 	}}
 }
 
+// random returns a number in [0, 1) for the jitter.
 func (d *DeliverWebhook) random() float64 {
 	if d.Random != nil {
 		return d.Random()
@@ -186,10 +191,11 @@ func (d *DeliverWebhook) random() float64 {
 	return rand.Float64() //nolint:gosec // jitter, not a secret
 }
 
-// claim claims an attempt, in one transaction with other claims. If the event or its endpoint is
-// locked, or if that transaction fails, claim tries again in a transaction of its own. That one
-// waits for the locks. So no claim can fail the others. While Postgres is unavailable it does not
-// try again. It goes on after ctx has ended, since a claimed attempt must be sent.
+// claim claims the due attempt of a task, in one database transaction with other claims. If that
+// transaction fails, or finds the event or its endpoint locked, claim tries again in a transaction
+// of its own, which waits for the locks. No claim can thus fail the others. If Postgres is
+// unavailable, claim does not try again. It goes on after ctx has ended, since a claimed attempt
+// must be sent.
 func (d *DeliverWebhook) claim(
 	ctx context.Context, task models.TaskID, busy bool,
 ) (*models.WebhookDelivery, error) {
@@ -222,12 +228,13 @@ func (d *DeliverWebhook) claim(
 // errEndpointChanged says that an endpoint changed during a claim. Asynq retries the task.
 var errEndpointChanged = errors.New("the endpoint changed meanwhile")
 
+// claimMany claims attempts in one database transaction, which does not wait for locks.
 func (d *DeliverWebhook) claimMany(ctx context.Context, claims []models.WebhookClaim) ([]models.WebhookClaimed, error) {
 	return d.Store.ClaimWebhooks(ctx, d.Keyring, claims, models.SkipLocked)
 }
 
-// recordMany records attempts. It runs events that they release in this process, unless a run was
-// interrupted: the process may be shutting down.
+// recordMany records attempts. It then runs, in this process, parked events that the records have
+// released. It does not if a run was interrupted, since the process may be shutting down.
 func (d *DeliverWebhook) recordMany(ctx context.Context, records []models.WebhookRecord) ([]struct{}, error) {
 	claims := maxReleasedClaims
 	interrupted := slices.ContainsFunc(records, func(r models.WebhookRecord) bool { return r.Verdict.Redispatch })
@@ -244,13 +251,13 @@ func (d *DeliverWebhook) recordMany(ctx context.Context, records []models.Webhoo
 	return make([]struct{}, len(records)), err
 }
 
-// record writes the attempt and its verdict, in one transaction with other records. If that
-// transaction fails, it writes both again in a transaction of their own, so that no record can fail
-// the others. It goes on after ctx has ended, and retries while Postgres is unavailable, for
+// record writes an attempt and its verdict, in one database transaction with other records. If that
+// transaction fails, record writes both again in a transaction of their own: no record can fail the
+// others. It goes on after ctx has ended, and retries while Postgres is unavailable, for
 // recordTimeout at most. An attempt that is not recorded is made again.
 func (d *DeliverWebhook) record(ctx context.Context, record models.WebhookRecord, busy bool) error {
-	// After ctx has ended, Redis does not repeat the task at the time of the retry that is recorded
-	// here: the dispatcher must send it.
+	// After ctx has ended, Redis does not repeat the task when the retry is due. The dispatcher
+	// must then send the task again.
 	record.Verdict.Redispatch = ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()

@@ -1,8 +1,8 @@
 // Package jobs holds the jobs of the worker fleet: one for each kind of task.
 //
-// A task is a wake-up that carries an id. The job asks Postgres what to do, and whether this worker
-// may do it, with conditional updates whose affected rows it checks. A lost, duplicated or late
-// task therefore changes only when its effect happens: the dispatcher enqueues lost tasks again.
+// A task in Redis is a wake-up that carries an id. The job asks Postgres what to do. Conditional
+// updates decide whether this worker may do it. A lost, duplicated or late task therefore changes
+// only when its effect happens: the dispatcher enqueues lost tasks again.
 package jobs
 
 import (
@@ -28,19 +28,19 @@ type Config struct {
 	Now             func() time.Time // default time.Now
 	// Keyring opens the partners' webhook secrets.
 	Keyring         *seal.Keyring
-	WebhookTargets  models.WebhookTargets
-	WebhookSchedule webhook.Schedule // default webhook.DefaultSchedule
-	// Notify receives tasks that may start immediately. It must not block. Without it, they start
-	// when a dispatcher polls.
+	WebhookTargets  models.WebhookTargets // the addresses that webhooks may go to
+	WebhookSchedule webhook.Schedule      // of retries; default webhook.DefaultSchedule
+	// Notify is called with due tasks that a job has written. It must not block. If it is nil, the
+	// tasks are dispatched when a dispatcher polls the outbox.
 	Notify func([]models.TaskID)
-	// RunClaimed runs claimed tasks in this process: see DeliverWebhook. It must not block.
+	// RunClaimed runs claimed tasks in this process; see [DeliverWebhook]. It must not block.
 	RunClaimed func([]models.Task)
 	Metrics    *Metrics        // nil records nothing
 	Tracer     *tracing.Tracer // nil records nothing
 	Log        *slog.Logger
 }
 
-// New returns the job of every kind of task.
+// New returns the jobs, by kind of task.
 func New(cfg Config) queue.Jobs {
 	if cfg.RailConcurrency <= 0 {
 		cfg.RailConcurrency = 256
@@ -76,7 +76,7 @@ func New(cfg Config) queue.Jobs {
 	}
 }
 
-// Recurring maps each recurring kind of task to its interval.
+// Recurring maps each recurring kind of task to the interval between its runs.
 var Recurring = map[models.TaskKind]time.Duration{
 	models.TaskReleaseWebhooks:      time.Second,
 	models.TaskExpireInvitations:    2 * time.Second,

@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// Metrics holds the metrics of the jobs. A nil *Metrics records nothing.
+// Metrics holds the metrics of the jobs. A nil *Metrics records nothing, but ReportRail needs one.
 type Metrics struct {
 	rowsSettled  *prometheus.CounterVec
 	transactions *prometheus.CounterVec
@@ -19,7 +19,7 @@ type Metrics struct {
 	answers      railAnswers // for ReportRail
 }
 
-// NewMetrics registers and returns the metrics of the jobs.
+// NewMetrics returns the metrics of the jobs, registered with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		rowsSettled: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -48,7 +48,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// The values of the label "side".
+// The values of the label "side" of svc_reconciliation_compared_total.
 const (
 	sideRail   = "rail"
 	sideLedger = "ledger"
@@ -78,6 +78,7 @@ func (m *Metrics) initSeries() {
 	m.compared(0, 0)
 }
 
+// compared counts compared debits of the rail's list, and compared entries of the ledger.
 func (m *Metrics) compared(debits, entries int) {
 	if m != nil {
 		m.reconciled.WithLabelValues(sideRail).Add(float64(debits))
@@ -97,6 +98,7 @@ func (m *Metrics) transactionEnded(status models.TransactionStatus) {
 	}
 }
 
+// railCall counts the rail's answer about one row, and the time that it took.
 func (m *Metrics) railCall(call railCall, status rail.Status, took time.Duration) {
 	if m != nil {
 		m.railCalls.WithLabelValues(call.String(), status.String()).Observe(took.Seconds())

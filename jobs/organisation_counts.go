@@ -6,14 +6,15 @@ import (
 	"partnerbilling/models"
 )
 
-// busyAbove is the number of an organisation's deliveries in this process above which it is busy.
+// busyAbove is the number of an organisation's deliveries in this process above which the
+// organisation is busy.
 const busyAbove = 32
 
-// organisationCounts counts the running deliveries of each organisation in this process. It is safe
-// for concurrent use.
+// organisationCounts counts the running webhook deliveries of each organisation in this process. It
+// is safe for concurrent use.
 type organisationCounts struct {
 	mu sync.Mutex
-	n  map[models.OrganisationID]int
+	n  map[models.OrganisationID]int // only counts above 0
 }
 
 // begin counts a delivery and reports whether its organisation is busy.

@@ -7,46 +7,47 @@ import (
 	"partnerbilling/models"
 )
 
-// Permits bounds the rail calls of a process (call permits), and the rows that it claims ahead of
-// their calls (claim permits). A claimed row holds a claim permit until its call begins. Claims
-// wait for claim permits. Rows and their customers' links are therefore read shortly before the
-// debit, and the next rows are ready when call permits are released.
+// Permits bounds the concurrent rail calls of a process (call permits), and the rows that it claims
+// ahead of their calls (claim permits). A claim waits for a claim permit for each of its rows. The
+// row holds the permit until its call begins. Rows and their customers' links are therefore read
+// shortly before the debit, and the next rows are ready when call permits are released.
 //
-// Both kinds are granted in waves, so that calls and claims are large. A wave goes to the
-// organisation that holds the fewest permits, so that an organisation with much work cannot starve
-// another. Among runs whose organisations hold equally many, the oldest comes first: its rows are
+// Permits of both kinds are granted in waves, so that calls and claims are large. A wave goes to
+// the organisation that holds the fewest permits, so that an organisation with much work cannot
+// starve another. If several hold equally few, the oldest run comes first. Its rows are then
 // debited and recorded together, rather than a few rows of every run at a time.
 //
 // Permits is safe for concurrent use.
 type Permits struct {
 	calls, claims *semaphore
-	tickets       atomic.Uint64
+	tickets       atomic.Uint64 // number of the latest ticket
 }
 
-// Ticket is the position of a run in the queues of a process's semaphores: its organisation, and
-// its number among all runs that have begun.
+// Ticket is the position of a run in the queue for permits: its organisation, and its number among
+// all runs that have begun in the process.
 type Ticket struct {
 	organisation models.OrganisationID
 	number       uint64
 }
 
-// checkoutTicket is the ticket of all checkout payments. They come before all other runs, since a
-// customer waits at a till.
+// checkoutTicket is the ticket of all checkout payments. Payments come before all other runs, since
+// a customer waits at a till.
 var checkoutTicket Ticket
 
 const (
 	// callWaves is the number of waves into which the call permits are divided. More waves make
 	// calls smaller. Fewer waves leave more permits idle until a wave is full.
 	callWaves = 8
-	// claimWaves is the number of waves of claim permits. There are fewer, since large claims
-	// matter more than idle permits.
+	// claimWaves is the number of waves into which the claim permits are divided. It is smaller:
+	// large claims matter more than idle permits.
 	claimWaves = 4
 	// minClaimPermits is the minimum number of claim permits. It prevents claims of single rows.
 	minClaimPermits = 8
 )
 
-// NewPermits returns n call permits, at least 1, and a quarter more claim permits. The surplus lets
-// a claim run while all call permits are being released and acquired.
+// NewPermits returns n call permits, at least 1, and a quarter more claim permits, at least
+// minClaimPermits. The surplus lets a claim run while all call permits are being released and
+// acquired.
 func NewPermits(n int) *Permits {
 	n = max(n, 1)
 	return &Permits{

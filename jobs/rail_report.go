@@ -11,15 +11,16 @@ import (
 	"partnerbilling/models/logs"
 )
 
-// railReportInterval is the time between two reports of a worker.
+// railReportInterval is the time between two reports of a process.
 const railReportInterval = 5 * time.Second
 
-// railAnswers counts the rail's answers since the last report, by call and status.
+// railAnswers counts the rail's answers since the last report, by call and status. It is safe for
+// concurrent use.
 type railAnswers [callCancel + 1][rail.StatusCount]atomic.Int64
 
 func (a *railAnswers) add(call railCall, status rail.Status) { a[call][status].Add(1) }
 
-// take returns the counts, and begins again at zero.
+// take returns the counts above zero, and sets all counts to zero.
 func (a *railAnswers) take() (counts []models.RailCount) {
 	for call := range a {
 		for status := range a[call] {
@@ -33,8 +34,9 @@ func (a *railAnswers) take() (counts []models.RailCount) {
 	return counts
 }
 
-// ReportRail writes the counts of the rail's answers to Postgres until ctx ends, for the operators'
-// pages. A failed report loses its counts; metrics keep them.
+// ReportRail adds the counts of the rail's answers to those in Postgres every railReportInterval
+// until ctx ends, for the operators' pages. A failed report loses its counts there; the metrics of
+// Prometheus keep them.
 func (m *Metrics) ReportRail(ctx context.Context, store *models.Store, log *slog.Logger) {
 	tick := time.NewTicker(railReportInterval)
 	defer tick.Stop()
@@ -48,6 +50,7 @@ func (m *Metrics) ReportRail(ctx context.Context, store *models.Store, log *slog
 	}
 }
 
+// reportRail makes one report.
 func (m *Metrics) reportRail(ctx context.Context, store *models.Store, log *slog.Logger) {
 	counts := m.answers.take()
 	if len(counts) == 0 {

@@ -13,25 +13,27 @@ import (
 )
 
 const (
-	// reconcileBudget is the time for which a run goes on after its first progress. If that
-	// progress took longer, the run goes on for as long as it took.
+	// reconcileBudget is how long a run continues to compare after its first progress. If that
+	// progress took longer than reconcileBudget, the run continues for as long again.
 	reconcileBudget = 8 * time.Second
-	// advanceTimeout and recheckTimeout end the parts of a run. Their sum is below the queue's task
-	// timeout. Within advanceTimeout, a rail with 1,000 debits a second must list 300 pages: those
-	// of reconcile.Overlap and reconcile.Skew, which the comparison reads before it makes progress.
+	// advanceTimeout and recheckTimeout bound the two parts of a run. Their sum is below the
+	// queue's task time-out. Before its first progress, a run lists the debits of reconcile.Overlap
+	// and reconcile.Skew. At 1,000 debits a second, these are 300 pages, and advanceTimeout must
+	// suffice for them.
 	advanceTimeout, recheckTimeout = 80 * time.Second, 30 * time.Second
 	// maxRecheck is the maximum number of differences that a run checks again, and recheckStep the
-	// number that it checks in one step.
+	// maximum number in one step.
 	maxRecheck, recheckStep = 500, 100
-	// horizonMargin is how long after the rail's horizon, the beginning of its list, the comparison
-	// begins. The horizon moves with time and must not overtake the comparison.
+	// horizonMargin is the distance of the comparison's beginning from the rail's horizon: the time
+	// at which the rail's list begins. The horizon moves and must not overtake the comparison.
 	horizonMargin = time.Hour
 )
 
-// ReconcileRail is the recurring job that compares the ledger with the rail's list of debits, from
-// the time up to which they have been compared. It records each step with its differences, and
-// continues from there after an outage. Without the rail's answer it changes nothing, and the next
-// run tries again. A run stops when another one has moved ComparedTo.
+// ReconcileRail is the recurring job that compares the ledger with the rail's list of debits. Each
+// run continues at ComparedTo, the time up to which both have been compared. It records each step
+// with the differences found, and then checks earlier differences again. If the rail gives no
+// answer, the run ends, and the next run tries again. A run also ends if another run has moved
+// ComparedTo.
 type ReconcileRail struct {
 	Comparer *reconcile.Comparer
 	Now      func() time.Time // measures the budget
@@ -39,7 +41,7 @@ type ReconcileRail struct {
 	Log      *slog.Logger
 }
 
-// The reasons for which a run stops before its end.
+// The reasons for which a run ends early.
 var (
 	errUnfinished = errors.New("jobs: there is more to compare")
 	errOvertaken  = errors.New("jobs: another run has gone on")
@@ -73,8 +75,8 @@ func within(
 	return do(ctx, task)
 }
 
-// advance compares step by step up to now. It returns errUnfinished only after it has moved
-// ComparedTo, so that the next run goes on from a later time.
+// advance compares step by step up to now. When the budget is used, it returns errUnfinished. It
+// does so only after it has moved ComparedTo, so that the next run begins at a later time.
 func (j *ReconcileRail) advance(ctx context.Context, task models.TaskID) error {
 	store := j.Comparer.Store
 	state, err := store.Reconciliation(ctx)
@@ -104,14 +106,15 @@ func (j *ReconcileRail) advance(ctx context.Context, task models.TaskID) error {
 	return err
 }
 
-// budget measures the time of a run against reconcileBudget. It counts from the first progress,
-// since a run first reads again what earlier runs have compared.
+// budget measures the time of a run against reconcileBudget. The budget begins with the first
+// progress, since a run first reads again what earlier runs have compared.
 type budget struct {
 	now          func() time.Time
 	began, moved time.Time // moved is zero before the first progress
 }
 
-// isUsed reports whether the run must end. Its first call marks the first progress.
+// isUsed reports whether the run must end. The caller has made progress; the first call notes the
+// time of the first progress.
 func (b *budget) isUsed() bool {
 	now := b.now()
 	if b.moved.IsZero() {
@@ -120,8 +123,8 @@ func (b *budget) isUsed() bool {
 	return now.Sub(b.moved) > max(reconcileBudget, b.moved.Sub(b.began))
 }
 
-// skip moves ComparedTo to horizonMargin after the rail's horizon. It reports the skipped time to
-// operators as a gap, unless nothing has ever been compared.
+// skip moves ComparedTo to horizonMargin after the rail's horizon, and returns errUnfinished. It
+// reports the skipped time to operators as a gap, unless nothing has ever been compared.
 func (j *ReconcileRail) skip(ctx context.Context, state models.Reconciliation, horizon models.Millis) error {
 	skipped := models.Comparison{From: state.ComparedTo, To: min(horizon.Add(horizonMargin), state.Now)}
 	if state.ComparedTo != 0 {
@@ -158,7 +161,8 @@ func (j *ReconcileRail) recheck(ctx context.Context, task models.TaskID) error {
 	return nil
 }
 
-// record records a step. It returns errOvertaken if another run has moved ComparedTo.
+// record records a step in the database. It returns errOvertaken if another run has moved
+// ComparedTo.
 func (j *ReconcileRail) record(ctx context.Context, c models.Comparison) error {
 	moved, err := j.Comparer.Store.RecordComparison(ctx, c)
 	if err == nil && !moved {

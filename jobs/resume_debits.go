@@ -7,8 +7,8 @@ import (
 	"partnerbilling/models"
 )
 
-// ResumeDebits makes tasks due that were postponed during a pause of an organisation's debits. It
-// does so in bounded steps. After a crash the task comes again and continues.
+// ResumeDebits is the job that ends a pause of an organisation's debits: it makes the postponed
+// tasks due, in bounded steps. After a crash its task runs again and continues.
 type ResumeDebits struct {
 	Store *models.Store
 }

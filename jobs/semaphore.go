@@ -9,13 +9,13 @@ import (
 	"partnerbilling/models"
 )
 
-// semaphore is a weighted semaphore that is fair between organisations. A caller that wants a wave
-// of permits or more gets at least a wave, so that calls and claims stay large. It is safe for
+// semaphore is a weighted semaphore that is fair between organisations. A caller that wants at
+// least a wave of permits gets at least a wave, so that calls and claims stay large. It is safe for
 // concurrent use.
 type semaphore struct {
 	mu      sync.Mutex
-	free    int
-	wave    int // minimum number of permits granted to a caller that wants as many
+	free    int // number of free permits
+	wave    int // minimum number of permits granted to a caller that wants at least as many
 	held    map[models.OrganisationID]int
 	waiting *list.List // of *waiter
 }
@@ -23,8 +23,8 @@ type semaphore struct {
 // waiter is a call of acquire that waits for permits.
 type waiter struct {
 	ticket  Ticket
-	n       int
-	granted chan int // receives the number of permits; buffered
+	n       int      // the number of permits that the caller wants
+	granted chan int // receives the number of granted permits; buffered
 }
 
 // newSemaphore returns a semaphore of n permits, with waves of at least n/waves permits.
@@ -57,7 +57,7 @@ func (s *semaphore) acquire(ctx context.Context, ticket Ticket, n int) int {
 	}
 }
 
-// leave removes a waiter that gives up. It releases the permits that were granted meanwhile.
+// leave removes a waiter that gives up. It releases permits that were granted to it meanwhile.
 func (s *semaphore) leave(element *list.Element, w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,8 +89,8 @@ func (s *semaphore) putBack(organisation models.OrganisationID, n int) {
 	}
 }
 
-// serve grants permits to the next waiter while enough are free for it. It never passes over the
-// next waiter for another. The caller holds mu.
+// serve grants permits to the next waiter, and so on, while enough are free. If the next waiter
+// needs more, no other waiter gets any. The caller holds mu.
 func (s *semaphore) serve() {
 	for element := s.next(); element != nil; element = s.next() {
 		w := element.Value.(*waiter) //nolint:forcetypeassert // the list holds nothing else

@@ -15,18 +15,18 @@ import (
 	"partnerbilling/models/tracing"
 )
 
-// SettleTransaction settles one checkout payment. It claims the transaction, calls the rail as for
-// a row of a batch, and records the result. After a crash at any point the lease expires, and the
-// next run first asks the rail about the same key.
+// SettleTransaction is the job that settles one checkout payment. It claims the transaction, calls
+// the rail as for a row of a batch, and records the result. After a crash at any point the lease
+// expires, and the next run first asks the rail about the same key.
 type SettleTransaction struct {
 	Store *models.Store
 	Rail  rail.Rail
-	// Permits bounds the rail calls of this process, those of batches included.
+	// Permits bounds the rail calls of this process, for payments and batches together.
 	Permits *Permits
 	// Now is the clock of the process. It measures durations only: Postgres decides what is due.
 	Now func() time.Time
-	// Notify is called with the task that delivers the webhook event. It must not block, and may be
-	// nil.
+	// Notify is called with the task that delivers the webhook event. It must not block. If it is
+	// nil, the delivery starts when a dispatcher polls the outbox.
 	Notify  func([]models.TaskID)
 	Metrics *Metrics
 	Tracer  *tracing.Tracer
@@ -77,12 +77,12 @@ func withPayment(ctx context.Context, t models.ClaimedTransaction) context.Conte
 type settlement struct {
 	job            *SettleTransaction
 	transaction    models.ClaimedTransaction
-	leaseCheckedAt time.Time
-	lost           bool // the transaction has ended, or another worker or an operator holds it
+	leaseCheckedAt time.Time // the process's time right after the claim
+	lost           bool      // the transaction has ended, or another worker or an operator holds it
 }
 
 // settle makes the rail calls that the transaction needs, and returns the result. It decides as for
-// a row of a batch whose customer is linked.
+// a batch row of a linked customer.
 func (s *settlement) settle(ctx context.Context) models.TransactionResult {
 	row := s.row()
 	// Discounts may leave nothing to debit.
@@ -104,9 +104,9 @@ func (s *settlement) settle(ctx context.Context) models.TransactionResult {
 	return s.resultOf(ctx, row, result)
 }
 
-// row returns the transaction as a row of a batch. Its field certain is false, so that only the
-// rail can close it: a failed transaction needs the rail's confirmation. A charge of zero, or a
-// payment intent that is closing, is never debited, only cancelled on the rail.
+// row returns the transaction in the form of a batch row. Its field certain is false, so that only
+// the rail can close the row: a failed transaction needs the rail's confirmation. A charge of zero,
+// and a payment intent that is closing, are never debited, only cancelled on the rail.
 func (s *settlement) row() *rowRun {
 	t := s.transaction
 	row := &rowRun{
@@ -122,9 +122,9 @@ func (s *settlement) row() *rowRun {
 	return row
 }
 
-// step waits for a call permit and the rail's admission, and makes the call. A debit that is no
-// longer allowed is not made. It returns the call that follows, or the result. ok is false if the
-// context ended first, or if another worker may have the transaction.
+// step waits for a call permit and the rail's admission, and makes the call. It does not make a
+// debit that is no longer allowed. It returns the call that follows or, with callNone, the result.
+// ok is false if the run must end: ctx ended first, or another worker may have the transaction.
 func (s *settlement) step(
 	ctx, callCtx context.Context, row *rowRun, call railCall,
 ) (next railCall, result models.RowResult, ok bool) {
@@ -146,9 +146,9 @@ func (s *settlement) step(
 	return next, result, true
 }
 
-// next returns the call that follows the rail's answer, or the result. While the payment intent is
-// closing, it takes amount and agreement from the answer, since the database may have lost the
-// payment.
+// next returns the call that follows the rail's answer or, with callNone, the result. While the
+// payment intent is closing, next takes amount and agreement from the answer, since the database
+// may have lost the payment.
 func (s *settlement) next(row *rowRun, call railCall, answer rail.Result) (railCall, models.RowResult) {
 	held := answer.Held
 	if s.transaction.ClosingAs != "" && held.Currency == s.transaction.Currency && held.Amount <= s.transaction.Amount {
@@ -157,8 +157,9 @@ func (s *settlement) next(row *rowRun, call railCall, answer rail.Result) (railC
 	return row.next(call, answer)
 }
 
-// recheck reports, right before a debit, whether this worker still holds the transaction. It marks
-// the row late if the time for attempts has ended.
+// recheck reports, right before a debit, whether this worker still holds the transaction. It reads
+// the lease once recheckAfter has passed since the claim, and extends it. It marks the row late if
+// the time for attempts has ended.
 func (s *settlement) recheck(ctx context.Context, row *rowRun) bool {
 	if s.job.Now().Sub(s.leaseCheckedAt) < recheckAfter {
 		return true
@@ -171,7 +172,8 @@ func (s *settlement) recheck(ctx context.Context, row *rowRun) bool {
 	return err == nil
 }
 
-// callRail makes one call that holds a call permit and the rail's admission.
+// callRail makes one call and returns the rail's answer. The caller holds a call permit and the
+// rail's admission.
 func (s *settlement) callRail(ctx context.Context, row *rowRun, call railCall) rail.Result {
 	ctx, span := s.job.Tracer.StartRail(ctx, call.String(), 1)
 	defer span.End(nil)
@@ -197,8 +199,8 @@ func (s *settlement) callRail(ctx context.Context, row *rowRun, call railCall) r
 	return answer
 }
 
-// startHeartbeat keeps the lease while the run waits for permits, admissions and answers, until
-// stop is called.
+// startHeartbeat starts to extend the lease at intervals, while the run waits for permits,
+// admissions and answers. It ends when stop is called.
 func (s *settlement) startHeartbeat(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -206,8 +208,8 @@ func (s *settlement) startHeartbeat(ctx context.Context) (stop func()) {
 	return func() { cancel(); running.Wait() }
 }
 
-// heartbeat extends the lease at every interval until the context ends. The next heartbeat makes up
-// for a failure.
+// heartbeat extends the lease every heartbeatInterval until the context ends. The next heartbeat
+// makes up for a failure.
 func (s *settlement) heartbeat(ctx context.Context) {
 	tick := time.NewTicker(heartbeatInterval)
 	defer tick.Stop()
@@ -224,14 +226,15 @@ func (s *settlement) heartbeat(ctx context.Context) {
 	}
 }
 
-// The backoff stops growing early, since a customer waits.
+// The number of tries after which the backoff stops growing: in the attempt phase, and afterwards.
+// It stops earlier than for rows, since a customer waits.
 const (
-	maxAttemptGrowth = 4 // tries; about 5 s
-	maxCloseGrowth   = 9 // tries; about 40 s
+	maxAttemptGrowth = 4 // about 5 s
+	maxCloseGrowth   = 9 // about 40 s
 )
 
-// resultOf returns the result of the transaction that follows from the result of its row. A
-// transaction whose outcome the rail cannot tell stays pending until an operator decides.
+// resultOf returns the transaction's result for the result r of its row. A transaction whose
+// outcome the rail cannot tell stays pending until an operator decides.
 func (s *settlement) resultOf(ctx context.Context, row *rowRun, r models.RowResult) models.TransactionResult {
 	result := models.TransactionResult{
 		Release: r.Release, Calls: r.Calls, FromRail: r.FromRail, Answered: r.Answered, Alert: r.Alert,
@@ -273,7 +276,7 @@ func (s *settlement) unpaidStatus() models.TransactionStatus {
 	}
 }
 
-// record writes the result.
+// record writes the result to the database. Results of a lost transaction are dropped.
 func (s *settlement) record(ctx context.Context, result models.TransactionResult) error {
 	if s.lost {
 		return nil // this worker no longer holds the transaction and its task

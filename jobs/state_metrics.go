@@ -12,7 +12,8 @@ import (
 	"partnerbilling/queue"
 )
 
-// stateCollector reads the state from Postgres at each scrape. All workers report the same values.
+// stateCollector reads the state of the service from Postgres at each scrape, for the gauges of
+// RegisterStateMetrics. All workers report the same values.
 type stateCollector struct {
 	store                                       *models.Store
 	log                                         *slog.Logger
@@ -23,7 +24,8 @@ type stateCollector struct {
 	recurring, wraparound, archiveFailing       *prometheus.Desc
 }
 
-// RegisterStateMetrics registers gauges of the state of the whole service, for operators.
+// RegisterStateMetrics registers gauges of the state of the whole service, for operators. Each
+// scrape reads them from Postgres.
 func RegisterStateMetrics(reg prometheus.Registerer, store *models.Store, log *slog.Logger) {
 	counted := fmt.Sprintf("at most %d are counted.", models.MostCounted)
 	reg.MustRegister(&stateCollector{
@@ -136,7 +138,7 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(c.archiveFailing, archiveFailing)
 	queues := map[models.Queue]int{}
 	for _, p := range pauses {
-		queues[p.Queue]++ // "": of an organisation's debits
+		queues[p.Queue]++ // "": a pause of an organisation's debits
 	}
 	gauge(c.pauses, float64(queues[""]), "debits", "")
 	for _, q := range models.PausableQueues {

@@ -8,20 +8,21 @@ import (
 	"partnerbilling/models"
 )
 
-// sweepLimit is the maximum number of items of one step of a sweep. A step is one short
-// transaction. No lock is held between steps.
+// sweepLimit is the maximum number of items of one step of a sweep. A step is one short database
+// transaction, or several. No lock is held between steps.
 const sweepLimit = 500
 
 // Sweep is a recurring job in bounded steps. A step changes state in Postgres and calls no other
 // system.
 type Sweep struct {
 	Store *models.Store
-	Name  string
-	// Steps run in order. Each is repeated until it returns less than the limit.
+	Name  string // for errors
+	// Steps run in order. A step handles at most limit items and returns their number. It is
+	// repeated until it returns less than the limit.
 	Steps []func(ctx context.Context, limit int) (int, error)
 }
 
-// Run implements queue.Job. The next run continues after a failed or timed-out step.
+// Run implements queue.Job. A failed or timed-out step ends the run. The next run continues.
 func (s *Sweep) Run(ctx context.Context, task models.Task) error {
 	for _, step := range s.Steps {
 		for n := sweepLimit; n >= sweepLimit; {
@@ -34,21 +35,21 @@ func (s *Sweep) Run(ctx context.Context, task models.Task) error {
 	return s.Store.FinishTask(ctx, task.ID)
 }
 
-// ExpireInvitations returns the sweep that stores the expiry of invitations, and folds changes of
-// customer links into their counts. Reads do not depend on it: it keeps the stored states and their
-// indexes close to the effective states, and totals cheap to read.
+// ExpireInvitations returns the sweep that marks overdue invitations as expired, and folds changes
+// of customer links into the totals of lists. Reads are right without it. It keeps the stored
+// states close to the effective states, and the totals cheap to read.
 func ExpireInvitations(store *models.Store) *Sweep {
 	return &Sweep{Store: store, Name: "expire invitations", Steps: []func(context.Context, int) (int, error){
 		store.ExpireInvitations,
 		func(ctx context.Context, limit int) (int, error) {
-			n, err := store.FoldLinkChanges(ctx, limit*10) // many changes go into one row of counts
+			n, err := store.FoldLinkChanges(ctx, limit*10) // one write folds many changes
 			return n / 10, err
 		},
 	}}
 }
 
-// ExpirePaymentIntents returns the sweep that ends expired payment intents which no read has ended.
-// Steps are small, since each intent writes an event.
+// ExpirePaymentIntents returns the sweep that ends the payment intents that are past their expiry.
+// A read may have ended one before. Steps are small, since the end of each intent writes an event.
 func ExpirePaymentIntents(store *models.Store) *Sweep {
 	return &Sweep{Store: store, Name: "expire payment intents", Steps: []func(context.Context, int) (int, error){
 		func(ctx context.Context, limit int) (int, error) {
@@ -58,8 +59,9 @@ func ExpirePaymentIntents(store *models.Store) *Sweep {
 	}}
 }
 
-// CloseBatches returns the sweep that closes rows without a debit call when the time for attempts
-// has ended, and settles open batches at their deadline. It never calls the rail.
+// CloseBatches returns the sweep that settles batches by their deadlines. When a batch's time for
+// attempts has ended, the sweep closes the rows for which no debit call was made. At the deadline
+// it settles all open rows. It never calls the rail.
 func CloseBatches(store *models.Store) *Sweep {
 	return &Sweep{Store: store, Name: "close batches", Steps: []func(context.Context, int) (int, error){
 		batchByBatch(func(ctx context.Context) error { _, err := store.CloseUnsentRows(ctx); return err }),
@@ -67,7 +69,8 @@ func CloseBatches(store *models.Store) *Sweep {
 	}}
 }
 
-// batchByBatch returns a step that calls closeOne for one batch at a time, until it finds none.
+// batchByBatch returns a step that calls closeOne, which closes one batch, until that returns
+// models.ErrNotFound. The step's items are batches.
 func batchByBatch(closeOne func(context.Context) error) func(context.Context, int) (int, error) {
 	return func(ctx context.Context, limit int) (int, error) {
 		for n := range limit {
@@ -81,7 +84,8 @@ func batchByBatch(closeOne func(context.Context) error) func(context.Context, in
 	}
 }
 
-// ReleaseWebhooks returns the sweep that releases parked events whose endpoint can take them.
+// ReleaseWebhooks returns the sweep that releases parked webhook events whose endpoint has
+// capacity.
 func ReleaseWebhooks(store *models.Store) *Sweep {
 	step := func(ctx context.Context, _ int) (int, error) {
 		_, err := store.ReleaseWebhooks(ctx) // releases all that the bounds allow in one step
