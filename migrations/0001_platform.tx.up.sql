@@ -6,26 +6,28 @@
 -- time. Leases use server time, because the sandbox's clock must not move them.
 --
 -- Primary keys are created after the other indexes of their tables. Among indexes of equal cost, as
--- on an empty table, the planner takes the newest, and connections keep their plans while tables
--- grow.
+-- on an empty table, the planner takes the newest. Connections keep that choice while the table
+-- grows.
+--
+-- A table with a column only_row has exactly one row.
 
--- Service time is the server's time plus a stored offset, so clock skew between machines has no
--- effect. Tests may freeze it.
+-- Service time is the server's time plus a stored offset. Clock skew between the machines of the
+-- service thus has no effect.
 CREATE TABLE service_clock (
     only_row  boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    offset_ms bigint  NOT NULL DEFAULT 0,
-    frozen_ms bigint
+    offset_ms bigint  NOT NULL DEFAULT 0,  -- how far the sandbox's clock was moved
+    frozen_ms bigint                       -- in tests: the Unix milliseconds that replace the server's time
 );
 INSERT INTO service_clock DEFAULT VALUES;
 
--- service_now is service time for statements. The planner inlines a view, but plans a function call
--- separately.
+-- service_now holds service time, in Unix milliseconds, for statements. The planner inlines a view,
+-- but plans a function call separately.
 CREATE VIEW service_now AS
     SELECT coalesce(frozen_ms, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) + offset_ms AS now
     FROM service_clock;
 
--- svc_now is service time for functions, defaults and rare statements. plpgsql keeps its plan for
--- the session.
+-- svc_now returns service time, in Unix milliseconds, for functions, defaults and rare statements.
+-- plpgsql plans its query once for each session.
 CREATE FUNCTION svc_now() RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT now FROM service_now);
@@ -43,9 +45,10 @@ CREATE TABLE deployment (
     CHECK (environment = 'sandbox' OR rail IS DISTINCT FROM 'sandbox' AND NOT webhook_loopback)
 );
 
--- The identity of the database when the service last compared it. A promoted standby has another
--- timeline, and a restored dump has another system identifier. Both may have lost commits that the
--- service had acknowledged, so both begin a new epoch. Work from an earlier epoch is in doubt.
+-- The identity of the database when the service last looked, and the present epoch. A promoted
+-- standby has another timeline, and a restored dump has another system identifier. Both may have
+-- lost commits that the service had acknowledged, so both begin a new epoch. Work from an earlier
+-- epoch is in doubt.
 CREATE TABLE database_epoch (
     only_row          boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     epoch             int     NOT NULL DEFAULT 1,
@@ -58,8 +61,8 @@ CREATE TABLE database_epoch (
     CHECK (held_before <= epoch AND cancelled_before <= epoch)
 );
 
--- server_identity is the identity of this server. The WAL's file name holds the current timeline;
--- the control file is updated later.
+-- server_identity holds the identity of this server. The timeline is that of the WAL's file name: a
+-- promotion updates the control file only later.
 CREATE VIEW server_identity AS
     SELECT system_identifier, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) AS timeline
     FROM pg_control_system();
@@ -70,9 +73,12 @@ INSERT INTO database_epoch (system_identifier, timeline) SELECT system_identifie
 -- differ, and returns the current epoch. Every statement that claims, cancels or settles money
 -- calls it.
 --
---   rail_memory  how long a rail keeps keys, in milliseconds
---   certain      no earlier loss can affect work of this epoch: the rail has forgotten every key of
---                earlier epochs, or this is the first epoch
+--   rail_memory    argument: how long a rail keeps keys, in milliseconds
+--   epoch          the current epoch
+--   certain        no earlier loss can affect work of this epoch: the rail has forgotten every key
+--                  of earlier epochs, or this is the first epoch
+--   held_before, cancelled_before
+--                  the columns of database_epoch
 CREATE FUNCTION current_epoch(rail_memory bigint, OUT epoch int, OUT certain boolean,
     OUT held_before int, OUT cancelled_before int)
 LANGUAGE plpgsql AS $$
@@ -108,7 +114,7 @@ CREATE TABLE sites (
 CREATE INDEX sites_organisation ON sites (organisation_id);
 ALTER TABLE sites ADD PRIMARY KEY (id);
 
--- API clients. A client without an organisation belongs to the customer app's backend.
+-- The API clients of partners. A client without an organisation is the backend of the customer app.
 CREATE TABLE api_clients (
     id                uuid   NOT NULL,
     organisation_id   uuid   REFERENCES organisations,
@@ -140,7 +146,8 @@ CREATE TABLE credential_uses (
     PRIMARY KEY (client_id, fingerprint)
 );
 
--- Used client assertions (RFC 7523), kept until they expire. They prevent replay.
+-- Client assertions (RFC 7523) that were used. Each is kept until it expires, so that it cannot be
+-- used again.
 CREATE TABLE client_assertions (
     client_id  uuid   NOT NULL,
     jti        text   NOT NULL,  -- a digest of the assertion's jti
@@ -150,8 +157,8 @@ CREATE INDEX client_assertions_expiry ON client_assertions (expires_at);
 ALTER TABLE client_assertions ADD PRIMARY KEY (client_id, jti);
 
 -- The service's own keys. Each is encrypted under the master key (AES-256-GCM, prefixed with the
--- master key's id). The newest active key of a purpose issues tokens; the other keys verify tokens
--- until they retire. All times are the server's own, in Unix milliseconds.
+-- master key's id). The newest active key of a purpose makes new tokens and links. Older keys
+-- verify theirs until they retire. All times are the server's own, in Unix milliseconds.
 CREATE TABLE service_keys (
     id         uuid   NOT NULL,
     purpose    text   NOT NULL CHECK (purpose IN ('accessToken', 'signupLink', 'paginationLink')),
@@ -163,15 +170,15 @@ CREATE TABLE service_keys (
 CREATE INDEX service_keys_purpose ON service_keys (purpose, active_at DESC);
 ALTER TABLE service_keys ADD PRIMARY KEY (id);
 
--- Idempotency-Key: one row per finished request, written in the transaction of the request's
--- effect. The row names the created resource. A replay builds the response from that resource, so
--- no response and no sign-up link is stored.
+-- The requests with an Idempotency-Key: one row per finished request, written in the transaction of
+-- the request's effect. A replay builds the response from the created resource, so no response and
+-- no sign-up link is stored.
 CREATE TABLE idempotency_keys (
     client_id   uuid   NOT NULL,
     path        text   NOT NULL,
     key         text   NOT NULL,
-    fingerprint bytea  NOT NULL,
-    resource_id uuid   NOT NULL,
+    fingerprint bytea  NOT NULL,  -- of the request's body
+    resource_id uuid   NOT NULL,  -- the created resource
     created_at  bigint NOT NULL
 );
 CREATE INDEX idempotency_keys_age ON idempotency_keys (created_at);
@@ -186,8 +193,8 @@ CREATE TABLE alerts (
     site_id         uuid,
     detail          text   NOT NULL DEFAULT '',
     trace_id        text   NOT NULL DEFAULT '',
-    raised_at       bigint NOT NULL,
-    acknowledged_at bigint,                     -- an operator is looking at it
+    raised_at       bigint NOT NULL,            -- when the alert was last opened
+    acknowledged_at bigint,                     -- since when an operator deals with it
     acknowledged_by text   NOT NULL DEFAULT '', -- the operator
     closed_at       bigint,
     CHECK ((acknowledged_at IS NULL) = (acknowledged_by = ''))
@@ -197,9 +204,9 @@ CREATE INDEX alerts_closed ON alerts (closed_at) WHERE closed_at IS NOT NULL;
 CREATE INDEX alerts_open_by_kind ON alerts (kind) WHERE closed_at IS NULL;
 ALTER TABLE alerts ADD PRIMARY KEY (kind, subject);
 
--- raise_alert opens an alert, reopens a closed one, or updates the detail of an open one. All code
--- that raises alerts calls it. It is a function so that statements that seldom raise an alert do
--- not plan the INSERT.
+-- raise_alert opens an alert, reopens a closed alert, or updates the detail of an open alert. All
+-- code that raises alerts calls it. It is a function, so that statements that seldom raise an alert
+-- need not plan the INSERT.
 CREATE FUNCTION raise_alert(kind text, subject text, organisation uuid, site uuid, detail text, trace_id text)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -211,10 +218,11 @@ BEGIN
         raised_at = CASE WHEN a.closed_at IS NULL THEN a.raised_at ELSE excluded.raised_at END;
 END $$;
 
--- State machines. The allowed transitions are in Go: models/*_state.go, models/webhook_event.go.
--- The trigger named <table>_transitions has a condition that is true for every other transition; a
--- test compares the two. The triggers are AFTER triggers, because BEFORE triggers lock each row
--- again. The arguments are the columns that describe the state.
+-- refuse_transition refuses a change of state that no state machine allows. The state machines are
+-- in Go: models/*_state.go, models/webhook_event.go. The trigger <table>_transitions of a table
+-- calls the function for every change that they do not allow; a test compares the two. Its
+-- arguments are the columns that describe the state, for the message. The triggers are AFTER
+-- triggers, because BEFORE triggers lock each row again.
 CREATE FUNCTION refuse_transition() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE check_violation USING CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME, MESSAGE = (
@@ -223,9 +231,9 @@ BEGIN
         FROM unnest(TG_ARGV) c);
 END $$;
 
--- The audit log: actor, act, origin, time and outcome. It records each act of an operator (svc
--- admin), and each act by which a partner changes its configuration or cancels debits. The
--- transaction of a successful act writes its entry, so that neither exists without the other.
+-- The audit log. It records each act of an operator (svc admin), and each act by which a partner
+-- changes its configuration or cancels debits. The transaction of a successful act writes its
+-- entry, so that neither exists without the other.
 CREATE TABLE audit_log (
     id              uuid        NOT NULL,
     at              bigint      NOT NULL,               -- service time
@@ -235,7 +243,7 @@ CREATE TABLE audit_log (
     origin          text        NOT NULL,               -- the peer's address, or account@host
     act             text        NOT NULL,
     subject_kind    text        NOT NULL DEFAULT '',
-    subject         text        NOT NULL DEFAULT '',
+    subject         text        NOT NULL DEFAULT '',    -- the changed thing, of the subject_kind
     organisation_id uuid,                               -- the organisation concerned
     site_id         uuid,
     detail          jsonb       NOT NULL DEFAULT '{}',  -- no secrets, no personal data
@@ -250,7 +258,7 @@ CREATE INDEX audit_log_time ON audit_log (at, id);
 ALTER TABLE audit_log ADD PRIMARY KEY (id);
 
 -- The audit log is append-only and kept for ever. ENABLE ALWAYS keeps the trigger on in sessions
--- that replicate. OPERATIONS.md describes the act by which an owner may remove old entries.
+-- that replicate. OPERATIONS.md describes how the owner of the tables may remove old entries.
 CREATE FUNCTION refuse_audit_log_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE insufficient_privilege USING MESSAGE = 'audit_log is append-only: ' || TG_OP || ' is refused';
@@ -261,16 +269,17 @@ ALTER TABLE audit_log ENABLE ALWAYS TRIGGER audit_log_append_only;
 REVOKE UPDATE, DELETE, TRUNCATE ON audit_log FROM PUBLIC, CURRENT_USER;
 
 -- Partitions. A growing table is partitioned by the time in its ids, which are UUIDv7s of real
--- time. A look-up by id reads one partition, and retention drops whole ones. The names of
--- partitions end in the date on which they begin. The partition whose name ends in _default holds
--- the ids outside of all other partitions: older than the oldest, or beyond the newest.
+-- time. A look-up by id reads one partition, and retention drops whole partitions. The name of a
+-- partition ends in the date on which the partition begins. The partition whose name ends in
+-- _default holds the ids outside of all other partitions: older than the oldest, or beyond the
+-- newest.
 
--- id_at is the lowest UUID of a time.
+-- id_at returns the lowest UUID of a time, cut to whole milliseconds.
 CREATE FUNCTION id_at(at timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN (lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
 
--- The partitions of all partitioned tables, except each _default, with the range of their ids: from
--- lowest, below beyond.
+-- The partitions of all partitioned tables, except each _default. A partition holds the ids from
+-- lowest to below beyond.
 CREATE VIEW partitions AS
     SELECT p.relname AS parent, c.relname AS name, (bound.ids[1])::uuid AS lowest, (bound.ids[2])::uuid AS beyond
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent
@@ -280,10 +289,10 @@ CREATE VIEW partitions AS
 -- The functions that make and drop partitions run as the owner of the tables, so that workers need
 -- no right to change the schema.
 
--- make_partition makes the partition of a table for a period ('week' or 'month') that begins in UTC
--- at a given time. It takes storage parameters and local indexes from the _default, and moves the
--- rows of the period from there. It returns false if the partition exists, or if the number of rows
--- to move exceeds most.
+-- make_partition makes the partition of the table parent for the period ('week' or 'month', in UTC)
+-- that begins at begins. It copies storage parameters and local indexes from the _default, and
+-- moves the rows of the period from there. It returns true if it has made the partition. It returns
+-- false if the partition exists already, or if more than most rows would have to move.
 CREATE FUNCTION make_partition(parent name, period text, begins timestamptz, most int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
@@ -324,9 +333,9 @@ BEGIN
     RETURN true;
 END $$;
 
--- make_first_partitions makes the partitions of a table for the present period, the period before
--- it and the next ahead periods. A slow clock or a long transaction may still insert ids of the
--- period before.
+-- make_first_partitions makes the first partitions of a new table: for the period before, the
+-- present period, and as many later periods as ahead says. A slow clock or a long transaction may
+-- still insert ids of the period before.
 CREATE FUNCTION make_first_partitions(parent name, period text, ahead int) RETURNS void LANGUAGE sql AS $$
     SELECT make_partition(parent, period,
         (date_trunc(period, statement_timestamp(), 'UTC') AT TIME ZONE 'UTC' + n * ('1 ' || period)::interval)
@@ -334,10 +343,11 @@ CREATE FUNCTION make_first_partitions(parent name, period text, ahead int) RETUR
     FROM generate_series(-1, ahead) AS n ORDER BY n
 $$;
 
--- kept_in_partition counts, up to most + 1, the rows of a partition that retention keeps: pending
--- events, and events whose retention began after until. For batch_rows it counts the Sites that
--- still have a batch in the partition's range. Without a matching partition of webhook_attempts, it
--- returns most + 1: the events are then removed one by one.
+-- kept_in_partition counts what retention still keeps of a partition of the table parent, up to
+-- most + 1. Of webhook_events it counts the pending events, and those whose latest round began
+-- after until (service time in Unix milliseconds). Of batch_rows it counts the Sites that still
+-- have a batch in the partition's range. If webhook_attempts lacks the matching partition, it
+-- returns most + 1, so that the partition is not dropped: its events are removed one by one.
 CREATE FUNCTION kept_in_partition(parent name, partition name, until bigint, most int) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
@@ -357,16 +367,17 @@ BEGIN
     RETURN kept;
 END $$;
 
--- partition_keeps returns the SQL condition under which retention keeps a row r of a table. NULL:
--- retention keeps no row.
+-- partition_keeps returns the SQL condition under which retention keeps a row r of a table; NULL
+-- for a table without such rows.
 CREATE FUNCTION partition_keeps(parent name, until bigint) RETURNS text LANGUAGE sql IMMUTABLE RETURN format(
     CASE parent WHEN 'webhook_events' THEN
         '(CASE WHEN r.status = ''pending'' THEN 9223372036854775807 ELSE r.requested_at END) > %s'
     END, until);
 
--- drop_partition drops a partition, and moves the rows that retention keeps to the _default.
--- Attempts and slots go with their events. It returns false if the number of rows to move exceeds
--- most, or if the table has no such partition. It does not drop a _default.
+-- drop_partition drops a partition of the table parent. It first moves the rows that retention
+-- keeps to the _default; see kept_in_partition for until. Attempts and slots go with their events.
+-- It returns true if it has dropped the partition. It returns false, and changes nothing, if more
+-- than most rows would have to move, or if there is no such partition. It does not drop a _default.
 CREATE FUNCTION drop_partition(parent name, partition name, until bigint, most int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE

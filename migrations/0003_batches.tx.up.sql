@@ -5,9 +5,9 @@ CREATE TYPE row_state AS ENUM ('pending', 'inProgress', 'settled');
 CREATE TYPE row_outcome AS ENUM ('succeeded', 'customerNotActive', 'insufficientFunds', 'accountUnavailable',
     'limitExceeded', 'declinedByCustomer', 'declined', 'timedOut', 'unconfirmed', 'cancelled');
 
--- generation is the number of batches that have used a batchReference. The rail keys of a batch
--- derive from both, so a batch that is submitted again after the database has lost it has the same
--- keys. The row outlives its batches, so that a later batch gets new keys.
+-- The generation of a batchReference is the number of batches that have used it. The rail keys of a
+-- batch derive from both. A batch that is submitted again after the database has lost it thus has
+-- the same keys. The row outlives its batches, so that a later batch gets new keys.
 CREATE TABLE batch_references (
     site_id         uuid NOT NULL,
     batch_reference text NOT NULL COLLATE "C",
@@ -15,8 +15,8 @@ CREATE TABLE batch_references (
     PRIMARY KEY (site_id, batch_reference)
 );
 
--- Each statement that settles rows updates the counters, from the rows that it has settled. A later
--- correction of a row leaves them unchanged.
+-- One row per batch. Each statement that settles rows also updates the counters of their batch. A
+-- later correction of a row leaves the counters unchanged.
 CREATE TABLE batches (
     site_id          uuid        NOT NULL REFERENCES sites,
     id               uuid        NOT NULL,
@@ -32,10 +32,10 @@ CREATE TABLE batches (
     succeeded_amount bigint      NOT NULL DEFAULT 0,
     currency         char(3)     NOT NULL,
     submitted_at     bigint      NOT NULL,
-    settle_by        bigint      NOT NULL,
+    settle_by        bigint      NOT NULL,  -- the deadline
     settled_at       bigint,
     cancelled_at     bigint,                -- when it was cancelled; rows then end as cancelled, not timedOut
-    attempts_over_at bigint,                -- when the rows without a debit call were closed
+    attempts_over_at bigint,                -- when the rows were closed for which no debit call was made
     retry_of         text        COLLATE "C",  -- the batchReference of the batch whose rows this one retries
     retried_as       text        COLLATE "C",  -- the batchReference of the one batch that retries rows of this one
     fingerprint      bytea       NOT NULL,  -- SHA-256 of the canonical body
@@ -57,25 +57,27 @@ CREATE TRIGGER batches_transitions AFTER UPDATE OF state ON batches
 
 -- The planner inlines the following functions, so that they cost no call.
 
--- debit_phase computes models.DebitPhase. Attempts end last_attempt_before ahead of the deadline.
+-- debit_phase computes the models.DebitPhase of a batch. No debit begins in the last
+-- last_attempt_before milliseconds before the deadline.
 CREATE FUNCTION debit_phase(now bigint, settle_by bigint, last_attempt_before bigint) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN
     CASE WHEN now >= settle_by THEN 'confirm' WHEN now >= settle_by - last_attempt_before THEN 'close'
          ELSE 'attempt' END;
 
--- batch_cancelled reports whether the rows of a batch are to be cancelled: by its partner, or with
--- all work from epochs below cancelled_before.
+-- batch_cancelled reports whether the open rows of a batch are to be cancelled. The partner cancels
+-- a batch; an operator, after a restore, all work from epochs below cancelled_before.
 CREATE FUNCTION batch_cancelled(cancelled_at bigint, epoch int, cancelled_before int) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN cancelled_at IS NOT NULL OR epoch < cancelled_before;
 
 -- The rows of batches. The primary key is the only index, so that both updates of a row (claim and
 -- settlement) are HOT: they write no index. Workers find rows through the outbox. There is no
--- foreign key: its check costs more than the insert, and rows are only written in the transaction
+-- foreign key: its check costs more than the insert, and rows are inserted only in the transaction
 -- of their batch.
 --
 --   pending     no worker holds the row, and no known debit call can still debit it
 --   inProgress  a worker has claimed the row, and has neither released nor settled it
---   settled     final, but the service keeps asking the rail about an unconfirmed row in doubt
+--   settled     the outcome is final, but the service keeps asking the rail about an unconfirmed
+--               row in doubt
 CREATE TABLE batch_rows (
     site_id            uuid        NOT NULL,
     batch_id           uuid        NOT NULL,
@@ -86,8 +88,8 @@ CREATE TABLE batch_rows (
     lease_until        timestamptz,
     deferrals          int         NOT NULL DEFAULT 0,   -- results without a final outcome; sets the backoff
     amount             bigint      NOT NULL,
-    next_attempt_at    bigint,                           -- of the debit, or look-up if in doubt; NULL: at once
-    called_at          bigint,                           -- at or before the last rail call; NULL: use submission
+    next_attempt_at    bigint,                           -- when the next call is due; NULL: at once
+    called_at          bigint,                           -- at or before the last rail call; NULL: take submitted_at
     settled_at         bigint,
     state              row_state   NOT NULL DEFAULT 'pending',
     outcome            row_outcome,

@@ -1,10 +1,11 @@
--- The outbox holds all background work. Each task is a row. It is written in the transaction that
--- makes the task necessary, and deleted when the task is done. A task in Redis is only a wake-up
--- for its row.
+-- The outbox holds all background work: one row for each task. The row is written in the
+-- transaction that makes the task necessary, and deleted when the task is done. A task in Redis is
+-- only a wake-up for its row.
 --
---   waiting    dispatched_at IS NULL: dispatched once service time reaches available_at
---   in flight  dispatched_at is set: dispatched again if the row still exists once server time
---              passes redispatch_after
+--   waiting    dispatched_at IS NULL. The task is dispatched once service time reaches
+--              available_at.
+--   in flight  dispatched_at is set. The task is dispatched again if its row still exists once
+--              server time passes redispatch_after.
 --
 -- A webhook delivery that waits in Redis for its next attempt is in flight, with an available_at in
 -- the future. It does not count against its organisation's cap. If the sandbox's clock is moved
@@ -15,7 +16,7 @@ CREATE TABLE outbox (
     queue            text        NOT NULL,
     organisation_id  uuid        NOT NULL,
     site_id          uuid        NOT NULL,
-    subject_id       uuid        NOT NULL,
+    subject_id       uuid        NOT NULL,            -- what the task is about, such as a batch; depends on kind
     first_row        int         NOT NULL DEFAULT 0,  -- the chunk's range of batch rows, both ends inclusive
     last_row         int         NOT NULL DEFAULT 0,
     trace_id         text        NOT NULL DEFAULT '',
@@ -32,36 +33,38 @@ CREATE TABLE outbox (
 
 -- The dispatcher alternates between lanes: a lane is the waiting tasks of one Site in one queue. It
 -- steps along outbox_waiting from lane to lane, so it never reads a whole backlog. Statements about
--- a whole queue test redispatch_after, which is NULL whenever dispatched_at is, so that the planner
--- cannot choose a per-lane index.
+-- a whole queue test redispatch_after in place of dispatched_at; both are NULL together. The
+-- planner then cannot choose a per-lane index.
 CREATE INDEX outbox_waiting ON outbox (queue, organisation_id, site_id, available_at, id) WHERE dispatched_at IS NULL;
 CREATE INDEX outbox_retries ON outbox (available_at) WHERE dispatched_at IS NOT NULL AND kind = 'deliverWebhook';
 CREATE INDEX outbox_oldest ON outbox (queue, available_at) WHERE redispatch_after IS NULL;
 CREATE INDEX outbox_in_flight ON outbox (queue, redispatch_after) WHERE redispatch_after IS NOT NULL;
 -- Counts an organisation's tasks in flight. Of indexes that it rates alike, the planner takes the
--- newest, so this one is created after outbox_in_flight.
+-- newest, so this index is created after outbox_in_flight.
 CREATE INDEX outbox_lane_in_flight ON outbox (queue, organisation_id, redispatch_after) WHERE dispatched_at IS NOT NULL;
 ALTER TABLE outbox ADD PRIMARY KEY (id);
 
 -- The tasks in flight, except webhook deliveries that wait in Redis for their next attempt. The
--- lease of a due task ends within 30 seconds. Another 10 seconds allow for a difference between the
--- clocks of a server and its standby.
+-- lease of a due task ends within 30 seconds: a later end shows such a delivery. Another 10 seconds
+-- allow for a difference between the clocks of a server and its standby.
 CREATE VIEW tasks_in_flight AS
 SELECT id, queue, organisation_id, site_id, dispatched_at, redispatch_after FROM outbox
 WHERE redispatch_after <= statement_timestamp() + interval '40 seconds'
   AND available_at <= (SELECT now FROM service_now);
 
--- The tasks in flight that count against caps. The lower bound skips the entries of finished tasks,
--- which the indexes keep while an old transaction is open. It hides no task that counts: a running
--- worker makes a task due again well within 15 seconds after its lease, and without a worker no
--- debit or webhook is claimed.
+-- The tasks in flight that count against the caps of organisations and queues. The lower bound
+-- skips the entries of finished tasks, which the indexes keep while an old transaction is open. It
+-- hides no task that counts: workers make a task due again well within 15 seconds after its lease,
+-- and without workers no debit or webhook is claimed.
 CREATE VIEW tasks_leased AS
 SELECT id, queue, organisation_id, site_id, dispatched_at FROM tasks_in_flight
 WHERE redispatch_after >= statement_timestamp() - interval '15 seconds';
 
--- waiting_lanes finds the lanes of the queues and the time of the first waiting task of each. It
--- takes one step in the index outbox_waiting for each lane, for at most so many Sites of each
--- queue: the first ones in the order of the index.
+-- waiting_lanes returns lanes with waiting tasks, and the available_at of each lane's first task.
+-- It takes one step in the index outbox_waiting for each lane.
+--
+--   queues  the queues to look at
+--   sites   how many lanes of each queue it returns at most: the first in the order of the index
 CREATE FUNCTION waiting_lanes(queues text[], sites int)
 RETURNS TABLE (queue text, organisation_id uuid, site_id uuid, oldest_at bigint) LANGUAGE sql STABLE AS $$
     WITH RECURSIVE lanes (n, queue, organisation_id, site_id, oldest_at) AS (
@@ -82,8 +85,9 @@ RETURNS TABLE (queue text, organisation_id uuid, site_id uuid, oldest_at bigint)
     SELECT l.queue, l.organisation_id, l.site_id, l.oldest_at FROM lanes l
 $$;
 
--- Recurring tasks. One statement advances next_run_at and inserts the outbox row, so that exactly
--- one process starts each run. A run is skipped while the task of an earlier run still exists.
+-- The kinds of recurring tasks. One statement advances next_run_at and inserts the outbox row, so
+-- that exactly one process starts each run. A run is skipped while the task of an earlier run still
+-- exists.
 CREATE TABLE recurring_work (
     kind        text   PRIMARY KEY,
     next_run_at bigint NOT NULL DEFAULT 0,
@@ -96,8 +100,8 @@ CREATE TABLE recurring_work (
 -- begin any more: models.LastAttemptBefore ahead of the deadline. Rows in doubt are still looked
 -- up, and every row still settles by its deadline.
 --
--- The statement that postpones a task locks the pause's row. A resumption deletes the row, and so
--- waits for that statement's commit. The task of the resumption therefore finds every postponed
+-- The statement that postpones a task locks the pause's row until its commit. A resumption deletes
+-- the row, and so waits for that commit. The task of the resumption therefore finds every postponed
 -- task.
 CREATE TABLE debit_pauses (
     organisation_id uuid   PRIMARY KEY REFERENCES organisations,

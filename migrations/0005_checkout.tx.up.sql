@@ -3,12 +3,13 @@
 CREATE TYPE intent_state AS ENUM ('created', 'pending', 'final');
 CREATE TYPE transaction_status AS ENUM ('Settled', 'Declined', 'Failed', 'Cancelled', 'Expired');
 
--- One row per payment intent, with its at most one transaction. Every state change is a conditional
--- update of this row, so that only one of payment, expiry and cancellation succeeds.
+-- One row per payment intent, which also holds the intent's only transaction, if there is one.
+-- Every change of state is a conditional update of this row, so that only one of payment, expiry
+-- and cancellation succeeds.
 --
 --   created  a customer may start to pay
---   pending  a customer has started to pay; or closing_as is set: the payment intent ends with that
---            status once the rail confirms that no payment was made in an earlier epoch
+--   pending  a customer has started to pay. Or closing_as is set: the payment intent then ends with
+--            that status, once the rail confirms that no payment was made in an earlier epoch.
 --   final    transaction_status is set
 CREATE TABLE payment_intents (
     site_id            uuid         NOT NULL REFERENCES sites,
@@ -38,10 +39,10 @@ CREATE TABLE payment_intents (
     amount_charged     bigint       CHECK (amount_charged BETWEEN 0 AND amount),
     started_at         bigint,
     attempts           int          NOT NULL DEFAULT 0,    -- debit calls; a claim counts its call in advance
-    deferrals          int          NOT NULL DEFAULT 0,    -- results without a final status
-    called_at          bigint,                             -- at or before the last rail call; NULL: use creation
+    deferrals          int          NOT NULL DEFAULT 0,    -- results without a final status; sets the backoff
+    called_at          bigint,                             -- at or before the last rail call; NULL: take created_at
     in_doubt           boolean      NOT NULL DEFAULT false,  -- a debit may exist that the rail has not confirmed
-    next_attempt_at    bigint,
+    next_attempt_at    bigint,                             -- when the next call is due; NULL: at once
     lease_token        uuid,
     lease_until        timestamptz,
 
@@ -54,7 +55,8 @@ CREATE TABLE payment_intents (
                 ELSE num_nulls(transaction_id, party, amount_charged, started_at) = 0 END)
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX payment_intents_code ON payment_intents (code);
--- Finds a payment intent of any Site. Ids grow with time, so that new ones join at the end.
+-- Finds a payment intent of any Site by its id. Ids grow with time, so that new entries join at the
+-- end of the index.
 CREATE INDEX payment_intents_id ON payment_intents (id);
 CREATE INDEX payment_intents_due_expiry ON payment_intents (expires_at, site_id) WHERE state = 'created';
 CREATE INDEX payment_intents_age ON payment_intents (final_at) WHERE final_at IS NOT NULL;
@@ -74,14 +76,17 @@ CREATE TRIGGER payment_intents_transitions AFTER UPDATE OF state, transaction_st
         OR NEW.transaction_status <> OLD.transaction_status)
     EXECUTE FUNCTION refuse_transition('state', 'transaction_status');
 
--- transaction_phase computes the models.DebitPhase of a pending transaction: attempt, or close if
--- it is cancelled, expired, or without an answer after answer_within. The planner inlines it.
+-- transaction_phase computes the models.DebitPhase of a pending payment intent. The phase is
+-- 'close' if the intent is closing, if an operator has cancelled its epoch, or once answer_within
+-- milliseconds have passed since the start of the payment. Otherwise it is 'attempt'. The planner
+-- inlines the function.
 CREATE FUNCTION transaction_phase(now bigint, closing_as transaction_status, started_at bigint, answer_within bigint,
     epoch int, cancelled_before int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN
     CASE WHEN closing_as IS NOT NULL OR epoch < cancelled_before OR now >= started_at + answer_within THEN 'close'
          ELSE 'attempt' END;
 
--- payment_rail_key computes models.PaymentRailKey. The planner inlines it.
+-- payment_rail_key returns the rail key of a payment intent, as models.PaymentRailKey does. The
+-- planner inlines the function.
 CREATE FUNCTION payment_rail_key(intent uuid) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 'p1_pi_' || intent::text;

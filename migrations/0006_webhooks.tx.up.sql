@@ -16,16 +16,16 @@ CREATE TABLE webhook_endpoints (
     disabled_at     bigint,
     failures        int    NOT NULL DEFAULT 0,  -- consecutive
     open_until      bigint,                     -- the breaker is open until then, then half-open; NULL: closed
-    openings        int    NOT NULL DEFAULT 0,  -- of the breaker, since width was last at its maximum
-    width           int    NOT NULL,            -- limit of concurrent deliveries
+    openings        int    NOT NULL DEFAULT 0,  -- how often the breaker opened since width was last at its maximum
+    width           int    NOT NULL,            -- maximum number of concurrent deliveries
     gone_since      bigint,                     -- the first of consecutive 410 responses
     PRIMARY KEY (organisation_id, site_id),
     CHECK ('transactionStatus' = ANY (events))
 ) WITH (fillfactor = 50);
 
 -- webhook_wanted reports whether the endpoint that applies to a Site is enabled and subscribes to
--- this event type. A statement that changes a state calls it before it writes an event, so that no
--- unwanted event is stored.
+-- an event type. A statement that changes a state calls this function before it writes an event, so
+-- that no unwanted event is stored.
 CREATE FUNCTION webhook_wanted(organisation uuid, site uuid, type webhook_event_type) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -47,8 +47,9 @@ CREATE TABLE webhook_secrets (
     PRIMARY KEY (organisation_id, id)
 );
 
--- One row per event. The id derives from the event's subject, type and value, so a state that is
--- reported again after a loss has the same id. Every attempt sends the bytes of body.
+-- One row per event. The id derives from the event's subject, type and value. A state that is
+-- reported again after a loss of the database thus has the same id. Every attempt sends the bytes
+-- of body.
 CREATE TABLE webhook_events (
     organisation_id    uuid                 NOT NULL,
     id                 uuid                 NOT NULL,
@@ -80,16 +81,16 @@ CREATE TABLE webhook_events (
 ALTER TABLE webhook_events ALTER body SET STORAGE EXTERNAL;  -- bodies are too small for compression to pay off
 CREATE TABLE webhook_events_default PARTITION OF webhook_events DEFAULT
     WITH (fillfactor = 70, autovacuum_analyze_scale_factor = 0.05, autovacuum_analyze_threshold = 500);
--- Each payment intent has at most one event. An index of each partition enforces that: events of
--- one intent have ids of one time, and so are in one partition.
+-- Each payment intent has at most one event. An index of each partition enforces that: all events
+-- of an intent would have ids of the same time, and so be in the same partition.
 CREATE UNIQUE INDEX webhook_events_default_intent ON webhook_events_default (organisation_id, payment_intent_id)
     WHERE payment_intent_id IS NOT NULL;
 CREATE INDEX webhook_events_list ON webhook_events (organisation_id, created_at DESC, id DESC);
 CREATE INDEX webhook_events_list_by_status ON webhook_events (organisation_id, status, created_at DESC, id DESC);
--- Event streams read in order of transaction ids. The order is complete below the oldest running
--- transaction.
+-- Event streams read events in the order of the ids of database transactions. Below the id of the
+-- oldest running transaction, no further event can appear.
 CREATE INDEX webhook_events_requested ON webhook_events (organisation_id, requested_in, id);
--- Finds events past their retention. The value of a pending event is the maximum: it is kept.
+-- Finds events past their retention. A pending event has the maximal value, so that it is kept.
 CREATE INDEX webhook_events_age ON webhook_events
     ((CASE WHEN status = 'pending' THEN 9223372036854775807 ELSE requested_at END));
 ALTER TABLE webhook_events ADD PRIMARY KEY (organisation_id, id);
@@ -98,12 +99,14 @@ CREATE TRIGGER webhook_events_transitions AFTER UPDATE OF status ON webhook_even
     EXECUTE FUNCTION refuse_transition('status');
 SELECT make_first_partitions('webhook_events', 'month', 2);
 
--- The slots of events at their endpoints. The rows are short and the indexes small. An attempt
--- updates the event itself, which has a body and many indexes, only once: with its result.
+-- The delivery slots of events at their endpoints. The rows are short and the indexes small. An
+-- attempt changes this row several times. It updates the event itself, which has a body and many
+-- indexes, only once: with the result.
 --
 --   parked    until IS NULL: the endpoint has no free slot, or its breaker is open
---   released  until is set, token IS NULL: holds a slot, and the task is on its way to a worker
---   leased    token is set: the worker with that lease token sends attempt number to url
+--   released  until is set, token IS NULL: the event holds a slot, and its task is on its way to a
+--             worker
+--   leased    token is set: the worker with that lease token makes the attempt with that number
 CREATE TABLE webhook_slots (
     organisation_id  uuid   NOT NULL,
     event_id         uuid   NOT NULL,
@@ -130,7 +133,7 @@ CREATE INDEX webhook_slots_parked_of_site ON webhook_slots
 ALTER TABLE webhook_slots ADD PRIMARY KEY (organisation_id, event_id);
 
 -- Each attempt to deliver an event, with the endpoint's response or the error. There is no foreign
--- key: attempts are only written under the lock of their event, and dropped with it.
+-- key: attempts are written only under the lock of their event, and dropped together with it.
 CREATE TABLE webhook_attempts (
     organisation_id  uuid   NOT NULL,
     event_id         uuid   NOT NULL,
@@ -148,8 +151,8 @@ CREATE TABLE webhook_attempts (
 CREATE TABLE webhook_attempts_default PARTITION OF webhook_attempts DEFAULT;
 SELECT make_first_partitions('webhook_attempts', 'month', 2);
 
--- announce_settled_batch writes a task that announces a settled batch, if the endpoint subscribes
--- to batchSettled. It is a trigger, so that it covers every statement that settles batches.
+-- announce_settled_batch writes the task that announces a settled batch, if the endpoint subscribes
+-- to batchSettled. A trigger calls it, so that it covers every statement that settles batches.
 CREATE FUNCTION announce_settled_batch() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF webhook_wanted(NEW.organisation_id, NEW.site_id, 'batchSettled') THEN
@@ -160,8 +163,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- announce_correction writes a task that announces a row's corrected outcome, if the endpoint
--- subscribes to rowCorrected.
+-- announce_correction writes the task that announces a row's corrected outcome, if the endpoint
+-- subscribes to rowCorrected. Statements that correct rows call it.
 CREATE FUNCTION announce_correction(organisation uuid, site uuid, batch uuid, row_index int, trace_id text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,18 +1,20 @@
 -- The sandbox rail: a payment rail simulated in this database. Only the rail adapter accesses these
 -- tables, because the service cannot look into a real rail either.
+
+-- The accounts of the customers who have signed up, by their agreements.
 CREATE TABLE sandbox_accounts (
     agreement_id text   COLLATE "C" PRIMARY KEY,
-    behaviour    text   NOT NULL,
+    behaviour    text   NOT NULL,         -- how the account answers debits: models.Behaviour
     opened_at    bigint NOT NULL
 );
 
--- One row per rail key. An undecided debit is decided by the first call after due_at, and can be
--- cancelled until then. All other states are final. A key that was cancelled before its debit
+-- One row per rail key. The first call after due_at decides an undecided debit; until then, the
+-- debit can be cancelled. All other statuses are final. A key that was cancelled before its debit
 -- arrived has no agreement, amount or currency.
 CREATE TABLE sandbox_debits (
     amount       bigint,
     changed_at   bigint  NOT NULL,   -- of an undecided debit: when it arrived
-    due_at       timestamptz,        -- when an undecided debit can be decided; kept afterwards
+    due_at       timestamptz,        -- when an undecided debit can be decided; stays set afterwards
     key          text    COLLATE "C" NOT NULL,
     agreement_id text    COLLATE "C",
     currency     text,
@@ -27,7 +29,7 @@ CREATE INDEX sandbox_debits_undecided ON sandbox_debits (due_at) WHERE status = 
 CREATE INDEX sandbox_debits_age ON sandbox_debits (changed_at);
 ALTER TABLE sandbox_debits ADD PRIMARY KEY (key);
 
--- Faults of the sandbox rail, for all its accounts. Each ends by itself, in service time.
+-- The present faults of the sandbox rail, for all its accounts. Each ends by itself at ends_at.
 CREATE TABLE sandbox_faults (
     fault   text   COLLATE "C" PRIMARY KEY,
     ends_at bigint NOT NULL,

@@ -1,7 +1,7 @@
 -- Reconciliation: the comparison of the ledger with the rail's list of debits, and the audit of the
 -- books.
 
--- How far the comparison has come. Both lists are compared up to compared_to, in service time.
+-- How far the comparison has come. Ledger and rail are compared up to compared_to.
 CREATE TABLE reconciliation (
     only_row    boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     compared_to bigint,                     -- NULL: nothing has been compared
@@ -10,21 +10,21 @@ CREATE TABLE reconciliation (
 INSERT INTO reconciliation DEFAULT VALUES;
 
 -- batch_key computes models.BatchKey: a digest of fields, each preceded by its length (41 for a
--- Site's id). It is declared IMMUTABLE, as an index requires, although convert_to is only STABLE:
--- in a UTF-8 database the results of convert_to never change.
+-- Site's id, with its prefix). An index requires an IMMUTABLE function. convert_to is only STABLE,
+-- but in a UTF-8 database its results never change.
 CREATE FUNCTION batch_key(site uuid, batch_reference text, generation int) RETURNS bytea
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE RETURN sha256(
     int8send(41) || convert_to('site_' || site, 'UTF8')
     || int8send(octet_length(batch_reference)) || convert_to(batch_reference, 'UTF8')
     || int8send(length(generation::text)) || convert_to(generation::text, 'UTF8'));
 
--- Finds the batch of a rail key, which holds 16 bytes of the batch's key. No update of a batch
--- changes the indexed columns, so the index does not prevent HOT updates.
+-- Finds the batch of a row's rail key, which holds the first 16 bytes of the batch's key. No update
+-- of a batch changes the indexed columns, so the index does not prevent HOT updates.
 CREATE INDEX batches_rail_key ON batches (substr(batch_key(site_id, batch_reference, generation), 1, 16));
 
 -- The unresolved differences that the comparison has found: one row for each rail key. A difference
 -- of kind inFlight is expected to pass. A difference of another kind has an open alert of that
--- kind, unless an operator has closed it.
+-- kind, unless an operator has closed the alert. The kinds are those of models.DifferenceKind.
 CREATE TABLE reconciliation_differences (
     rail_key      text   COLLATE "C" NOT NULL,
     kind          text   NOT NULL,
@@ -38,7 +38,8 @@ CREATE INDEX reconciliation_differences_due ON reconciliation_differences (next_
 CREATE INDEX reconciliation_differences_age ON reconciliation_differences (found_at);
 ALTER TABLE reconciliation_differences ADD PRIMARY KEY (rail_key);
 
--- The recurring audit checks the books window by window, in passes from the oldest to the newest.
+-- The progress of the recurring audit. A pass checks the books window by window, from the oldest
+-- kept batches to the present.
 CREATE TABLE audit_pass (
     only_row  boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     position  bigint,                          -- the beginning of the next window, in service time; NULL: no pass runs
@@ -51,9 +52,9 @@ INSERT INTO audit_pass DEFAULT VALUES;
 -- Each worker adds its counts every few seconds and drops those older than an hour.
 CREATE TABLE rail_minutes (
     minute  bigint NOT NULL,  -- Unix time in minutes
-    call    text   NOT NULL,
-    status  text   NOT NULL,
-    answers bigint NOT NULL,
+    call    text   NOT NULL,  -- debit, lookup or cancel
+    status  text   NOT NULL,  -- of the answers: rail.Status
+    answers bigint NOT NULL,  -- their number
     last_at timestamptz NOT NULL,
     PRIMARY KEY (minute, call, status)
 );

@@ -17,11 +17,13 @@ type Roles struct {
 	Read    string // used by reports
 }
 
-// Setting is a setting of a role's sessions.
+// Setting is a setting of a role's sessions, such as statement_timeout. Neither field may contain a
+// quote.
 type Setting struct{ Name, Value string }
 
-// Grants returns the SQL script that gives the runtime and the reading role their privileges and
-// the settings. It must run again after a migration, so that the roles can use what is new.
+// Grants returns the SQL script that gives the runtime role and the reading role their privileges
+// and the settings. The script must run again after a migration, so that the roles can use new
+// tables.
 func Grants(roles Roles, settings []Setting) string {
 	name := func(role string) string { return pgx.Identifier{role}.Sanitize() }
 	var alter []string

@@ -1,6 +1,7 @@
--- The privileges and settings of the service's roles, with variables for grants.go. A superuser, or
--- an owner that may alter the roles, runs it after every `svc migrate up`. Repetition changes
--- nothing.
+-- The privileges and settings of the service's database roles. Grants (grants.go) replaces the
+-- words that begin with a colon: the names of the roles, and the statements of their settings. A
+-- superuser, or an owner that may alter the roles, runs the script after every `svc migrate up`.
+-- Repetition changes nothing.
 BEGIN;
 
 -- Only the owner changes the schema.

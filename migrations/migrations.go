@@ -1,13 +1,14 @@
 // Package migrations holds the schema as numbered SQL files and applies them.
 //
-// Files are named NNNN_theme.tx.up.sql. [Up] applies and records each file in one transaction, so
-// that the next run can continue after a crash at any point. The statements of NNNN_theme.up.sql
-// run one by one outside of a transaction, for indexes that are built concurrently: a run after a
-// crash repeats them. Migrations are additive: the binary of a release also runs on the next
-// release's schema, so that a fleet can be upgraded replica by replica.
+// Files are named NNNN_theme.tx.up.sql. [Up] applies and records each of them in one database
+// transaction, so that the next run can continue after a crash at any point. Files named
+// NNNN_theme.up.sql build indexes concurrently. Their statements run one by one outside of a
+// transaction, and a run after a crash repeats them. Migrations are additive: the binary of a
+// release also runs on the next release's schema, so that a fleet can be upgraded replica by
+// replica. A released file never changes, not even in a comment: databases record its checksum.
 //
-// Migrations run beside live traffic. A statement that waits for a lock makes later requests wait
-// behind it, so it gives up after lockTimeout, and Up tries again later.
+// Migrations run beside live traffic. While a statement waits for a lock, later requests wait
+// behind it. The statement therefore gives up after lockTimeout, and Up tries again later.
 package migrations
 
 import (
@@ -36,17 +37,19 @@ const (
 
 const (
 	// lockTimeout is how long a statement of a migration waits for a lock. It is below the server's
-	// deadlock_timeout. A concurrent index build waits for the transactions of other runs of Up,
-	// which wait for the builder's advisory lock. They give up before Postgres detects a deadlock.
+	// deadlock_timeout: a concurrent index build waits for the transactions of other runs of Up,
+	// while these wait for the builder's advisory lock. The other runs give up before Postgres
+	// detects a deadlock.
 	lockTimeout = 300 * time.Millisecond
-	// lockPause is the time between two tries to get a lock, and lockTries their maximum number.
+	// lockPause is the time between two tries to apply a migration that does not get its locks, and
+	// lockTries the maximum number of tries.
 	lockPause = time.Second
 	lockTries = 1800
-	// apartLockTimeout is lockTimeout for statements outside of a transaction, whose waits block
+	// apartLockTimeout is lockTimeout for statements outside of a transaction. Their waits block
 	// neither reads nor writes.
 	apartLockTimeout = 5 * time.Minute
-	// stepTimeout bounds each statement outside of a transaction, and each migration in one. After
-	// answerTimeout without the server's answer, the connection is closed.
+	// stepTimeout bounds each statement outside of a transaction, and each migration in one
+	// transaction. After answerTimeout without the server's answer, the connection is closed.
 	stepTimeout   = time.Hour
 	answerTimeout = stepTimeout + time.Minute
 )
@@ -58,20 +61,19 @@ var ErrOtherSchema = errors.New("migrations: the database has the schema of anot
 
 // migration is a migration file, or its record in schema_migrations.
 type migration struct {
-	name     string // without its suffix
-	checksum string
+	name     string // without .tx and .up.sql
+	checksum string // SHA-256 of the file in hexadecimal
 	sql      string // empty in a record
 	apart    bool   // its statements run one by one, outside of a transaction
 }
 
-// errLocked reports a migration that did not get a lock. In a transaction it changed nothing; else
-// the next try repeats its statements.
+// errLocked reports a migration that did not get a lock. A migration in one transaction has then
+// changed nothing. The next try repeats the statements of any other.
 var errLocked = errors.New("other transactions hold its locks")
 
-// Up applies all pending migrations in order and returns how many were applied. Concurrent runs
-// wait for each other; two of them may count the same migration. After an error, the migrations
-// before the failed one stay applied. It returns [ErrOtherSchema] for a database with other
-// migrations.
+// Up applies all pending migrations in order and returns their number. Concurrent runs wait for
+// each other; two of them may count the same migration. After an error, the migrations before the
+// failed one stay applied. Up returns [ErrOtherSchema] for a database with other migrations.
 func Up(ctx context.Context, db *bun.DB) (int, error) { return UpFrom(ctx, db, files) }
 
 // Files returns this binary's migration files.
@@ -82,6 +84,7 @@ func UpFrom(ctx context.Context, db *bun.DB, files fs.FS) (int, error) {
 	return upFrom(ctx, db, files, answerTimeout)
 }
 
+// upFrom is UpFrom with the given answerTimeout.
 func upFrom(ctx context.Context, db *bun.DB, files fs.FS, answerTimeout time.Duration) (int, error) {
 	own, err := read(files)
 	if err != nil {
@@ -162,7 +165,7 @@ func read(files fs.FS) ([]migration, error) {
 }
 
 // missing returns the binary's migrations that follow the recorded ones. It returns ErrOtherSchema
-// if a recorded migration differs from the binary's.
+// if a recorded migration differs from the binary's migration at the same position.
 func missing(own, recorded []migration) ([]migration, error) {
 	for i := range min(len(own), len(recorded)) {
 		if own[i].name != recorded[i].name || own[i].checksum != recorded[i].checksum {
@@ -199,7 +202,7 @@ type session struct {
 	answerTimeout time.Duration
 }
 
-// applyWhenUnlocked calls applyNext until it gets its locks, at most lockTries times.
+// applyWhenUnlocked calls applyNext until that gets its locks, at most lockTries times.
 func (s session) applyWhenUnlocked(ctx context.Context, own []migration) (progress bool, err error) {
 	for range lockTries {
 		if progress, err = s.applyNext(ctx, own); !errors.Is(err, errLocked) {
@@ -262,9 +265,9 @@ func (s session) applyInTx(ctx context.Context, next migration) error {
 }
 
 // applyApart ends the open transaction, runs the statements of a migration one by one, and records
-// it. An advisory lock of the session replaces that of the transaction, so that no other run builds
-// the same index. A pooler in transaction mode would lose this lock. If applyApart cannot release
-// it, the end of the session does.
+// the migration. An advisory lock of the session replaces the lock of the transaction, so that no
+// other run builds the same index. A pooler in transaction mode would lose the session's lock. If
+// applyApart cannot release the lock, the end of the session does.
 func (s session) applyApart(ctx context.Context, next migration) (err error) {
 	defer func() {
 		const end = "SELECT pg_advisory_unlock_all(); RESET lock_timeout; RESET statement_timeout"
@@ -309,7 +312,8 @@ func (m migration) record() string {
 	return fmt.Sprintf("INSERT INTO schema_migrations (name, checksum) VALUES ('%s', '%s')", m.name, m.checksum)
 }
 
-// locked wraps a lock time-out or a deadlock in errLocked. It returns other errors unchanged.
+// locked wraps the error of a lock time-out or a deadlock in errLocked. It returns other errors
+// unchanged.
 func locked(err error) error {
 	var pg *pgconn.PgError
 	const lockNotAvailable, deadlock = "55P03", "40P01"
@@ -319,8 +323,8 @@ func locked(err error) error {
 	return err
 }
 
-// records returns the recorded migrations. It returns ErrOtherSchema for a database that
-// bun/migrate has migrated.
+// records returns the recorded migrations, without their text. It returns ErrOtherSchema for a
+// database that bun/migrate has migrated.
 func (s session) records(ctx context.Context) ([]migration, error) {
 	results, err := s.exec(ctx, "SELECT to_regclass('bun_migrations'); "+readRecords)
 	if err != nil {
@@ -336,7 +340,7 @@ func (s session) records(ctx context.Context) ([]migration, error) {
 	return all, nil
 }
 
-// run executes statements and discards their results.
+// run executes statements in one message and discards their results.
 func (s session) run(ctx context.Context, sql string) error {
 	_, err := s.exec(ctx, sql)
 	return err
