@@ -22,21 +22,20 @@ import (
 const (
 	// maxBundleSize is the maximum number of webhooks in a bundle.
 	maxBundleSize = 64
-	// minBundleSize is the size up to which webhooks are not spread over several bundles.
+	// minBundleSize is the number of webhooks up to which all go into one bundle.
 	minBundleSize = 4
-	// targetBundles is the number of bundles over which webhooks are spread between these two
-	// sizes, so that several workers share a small backlog.
+	// targetBundles is the number of bundles over which more webhooks are spread, so that several
+	// workers share a small backlog. The sizes above take precedence.
 	targetBundles = 16
-	// retryTimeout bounds the enqueue of a failed member. A member that is not enqueued comes back
-	// when its lease expires.
+	// retryTimeout bounds the enqueue of a failed member. A member that is not enqueued is
+	// dispatched again when its lease expires.
 	retryTimeout = time.Second
 )
 
 // isBundled reports whether tasks of the kind travel in bundles.
 func isBundled(kind models.TaskKind) bool { return kind == models.TaskDeliverWebhook }
 
-// makeBundles divides tasks into bundles. A task of a kind that is not bundled gets a bundle of its
-// own.
+// makeBundles divides tasks into bundles. A task that is not a webhook gets a bundle of its own.
 func makeBundles(tasks []models.Task) (bundles [][]models.Task) {
 	var webhooks []models.Task
 	for i, t := range tasks {
@@ -50,8 +49,9 @@ func makeBundles(tasks []models.Task) (bundles [][]models.Task) {
 	return slices.AppendSeq(bundles, slices.Chunk(webhooks, size))
 }
 
-// newBundle returns the Asynq task that carries the members of a bundle. A bundle of one is a plain
-// task. The payload of a larger bundle has a line for each member.
+// newBundle returns the Asynq task that carries the members of a bundle. A bundle of one member is
+// a plain task. The payload of a larger bundle has a line for each member: id, dispatch count,
+// organisation and trace id, separated by spaces.
 func newBundle(members []models.Task) *asynq.Task {
 	if len(members) == 1 {
 		return newTask(members[0])
@@ -67,7 +67,8 @@ func newBundle(members []models.Task) *asynq.Task {
 		asynq.MaxRetry(maxRetry), asynq.Timeout(taskTimeout))
 }
 
-// readBundle returns the members of a bundle. It returns none if the task is a plain task.
+// readBundle returns the members of a bundle. It returns none for a plain task, and errUnknownTask
+// for a bundle that it cannot read.
 func readBundle(t *asynq.Task) (members []models.Task, err error) {
 	if !isBundled(models.TaskKind(t.Type())) {
 		return nil, nil
@@ -92,8 +93,8 @@ func readBundle(t *asynq.Task) (members []models.Task, err error) {
 	return members, nil
 }
 
-// runBundle runs the members concurrently, each in a slot. A member that fails is retried alone.
-// The bundle itself fails, and is retried, only if the context ends first.
+// runBundle runs the members concurrently, each in a webhook slot. A member that fails is retried
+// alone. The bundle itself fails, and is retried, only if the context ends first.
 func (s *Server) runBundle(ctx context.Context, members []models.Task) error {
 	ctx, span := s.tracer.StartBundle(ctx, members)
 	defer span.End(nil)
@@ -110,9 +111,9 @@ func (s *Server) runBundle(ctx context.Context, members []models.Task) error {
 	return ctx.Err()
 }
 
-// RunClaimed runs claimed tasks without a dispatch, each in a slot, as members of a bundle. It does
-// not wait for them. Only a job that this server runs may call it, so that Shutdown waits for the
-// tasks. Tasks that a shutdown interrupts are dispatched when their leases expire.
+// RunClaimed runs claimed webhook tasks without a dispatch, each in a slot, as members of a bundle.
+// It does not wait for them. Only a job that this server runs may call it, so that Shutdown waits
+// for the tasks. Tasks that a shutdown interrupts are dispatched when their leases expire.
 func (s *Server) RunClaimed(tasks []models.Task) {
 	s.running.Go(func() {
 		ctx, cancel := context.WithTimeout(s.runCtx, taskTimeout)
@@ -124,14 +125,15 @@ func (s *Server) RunClaimed(tasks []models.Task) {
 	})
 }
 
-// runMember runs the job of one member. It returns a panic as an error, as Asynq does for plain
+// runMember runs the job of one member. It turns a panic into an error, as Asynq does for plain
 // tasks.
 func (s *Server) runMember(ctx context.Context, m models.Task) (err error) {
 	defer coalesce.CatchPanic(&err)
 	return s.runJob(ctx, m)
 }
 
-// retryMember enqueues a failed member as a plain task, to be run when its retry is due.
+// retryMember logs the failure of a member. Unless the failure forbids a retry, it enqueues the
+// member as a plain task, to be run when its retry is due.
 func (s *Server) retryMember(ctx context.Context, m models.Task, failure error) {
 	task := newTask(m)
 	s.logFailure(ctx, task, failure)
@@ -148,12 +150,12 @@ func (s *Server) retryMember(ctx context.Context, m models.Task, failure error) 
 	}
 }
 
-// inSlot waits for a free webhook slot and runs do in it.
+// inSlot waits for a free webhook slot and runs do in it. It returns an error if ctx ends first.
 func (s *Server) inSlot(ctx context.Context, do func() error) error {
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
-		if err := ctx.Err(); err != nil { // a slot and the end of ctx may come together
+		if err := ctx.Err(); err != nil { // select picks at random if both cases are ready
 			return err
 		}
 		return do()

@@ -14,15 +14,15 @@ import (
 // DashboardPath is the URL path of the dashboard.
 const DashboardPath = "/ops/queues"
 
-// Dashboard serves asynqmon, the web UI of Asynq, to operators. It is read-only because changes in
-// Redis would bypass Postgres. Close releases its connections.
+// Dashboard serves asynqmon, the web UI of Asynq, to operators. It is read-only, because changes in
+// Redis would bypass Postgres. Close releases its connections to Redis.
 type Dashboard struct {
 	monitor *asynqmon.HTTPHandler
 	admit   func(http.ResponseWriter, *http.Request) bool
 }
 
-// NewDashboard returns a dashboard. admit reports whether a request comes from an operator, and
-// otherwise answers it.
+// NewDashboard returns a dashboard. admit reports whether a request comes from an operator. If not,
+// it answers the request.
 func NewDashboard(redis Redis, admit func(http.ResponseWriter, *http.Request) bool) *Dashboard {
 	return &Dashboard{
 		monitor: asynqmon.New(asynqmon.Options{
@@ -38,10 +38,10 @@ const contentSecurityPolicy = "default-src 'self'; script-src 'self' 'unsafe-inl
 	"form-action 'self'; base-uri 'self'"
 
 // outsideLinks matches the links of asynqmon's page to web fonts on another host, and to a manifest
-// that browsers request without the login. Without the fonts, the page uses those of the system.
+// that browsers request without the login. Without the web fonts, the page uses system fonts.
 var outsideLinks = regexp.MustCompile(`<link rel="(?:stylesheet" href="https?://|manifest")[^>]*>`)
 
-// pageWriter holds back an HTML page, to remove its outside links.
+// pageWriter holds back an HTML page until end, which removes the page's outside links.
 type pageWriter struct {
 	http.ResponseWriter
 	page bytes.Buffer
@@ -50,19 +50,21 @@ type pageWriter struct {
 // Write implements http.ResponseWriter.
 func (w *pageWriter) Write(b []byte) (int, error) { return w.page.Write(b) }
 
+// end writes the page without its outside links.
 func (w *pageWriter) end() {
 	page := outsideLinks.ReplaceAll(w.page.Bytes(), nil)
 	_, _ = w.ResponseWriter.Write(page)
 }
 
-// isPage reports whether asynqmon answers a path with its page: every path that is neither a file
-// nor a call of its API.
+// isPage reports whether asynqmon answers a path with its page. It does so for every path that is
+// neither a file nor below /api/.
 func isPage(urlPath string) bool {
 	rest := strings.TrimPrefix(urlPath, DashboardPath)
 	return path.Ext(rest) == "" && !strings.HasPrefix(rest, "/api/")
 }
 
-// ServeHTTP checks the login and refuses every method other than GET and HEAD.
+// ServeHTTP serves the dashboard below DashboardPath. It checks the login, and refuses every method
+// other than GET and HEAD.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", contentSecurityPolicy)

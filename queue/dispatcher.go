@@ -17,24 +17,26 @@ import (
 
 const (
 	// inlineTimeout bounds the Redis calls of an inline dispatch. The workers' loops dispatch the
-	// tasks that it misses. Statements get storeTimeout instead: cancelling one closes its
-	// connection, and a new connection costs a busy Postgres more than the statement.
+	// tasks that Redis has not accepted by then. Statements have the longer storeTimeout, because a
+	// cancelled statement closes its connection. A new connection costs a busy Postgres more than
+	// the statement.
 	inlineTimeout = 50 * time.Millisecond
-	// inlineBuffer is the number of commits that may wait for their inline dispatch. The workers'
-	// loops dispatch the rest.
+	// inlineBuffer is the number of calls of Notify whose tasks may wait for their claim, and of
+	// claims whose tasks may wait to be sent. The workers' loops dispatch the tasks of further
+	// calls.
 	inlineBuffer = 1024
 	// idlePoll is the time between two polls of an idle queue by the loops of all workers together.
 	idlePoll = 100 * time.Millisecond
-	// busyPoll replaces idlePoll while a queue is busy, so that workers do not run dry.
+	// busyPoll replaces idlePoll while a queue is busy, so that workers do not run out of tasks.
 	busyPoll = 10 * time.Millisecond
-	// busyWebhookPoll is busyPoll for webhooks. It is longer: a poll costs more there, and the
-	// tasks in flight keep the workers busy until the next poll.
+	// busyWebhookPoll is busyPoll for webhooks. It is longer: a poll for webhooks costs more, and
+	// the tasks in flight keep the workers busy until the next poll.
 	busyWebhookPoll = 50 * time.Millisecond
-	// busyRounds is the number of empty polls after which a queue counts as idle.
+	// busyRounds is the number of consecutive empty polls after which a queue counts as idle.
 	busyRounds = 100
 	// errorBackoff is the pause of a loop after an error of Postgres or Redis.
 	errorBackoff = time.Second
-	// storeTimeout bounds a claim, a release and the last lease extension.
+	// storeTimeout bounds an inline claim, a release, or the last lease extension.
 	storeTimeout = time.Second
 	// housekeepInterval is the time between two rounds of housekeeping.
 	housekeepInterval = 500 * time.Millisecond
@@ -44,7 +46,7 @@ const (
 	// claim grows with the number of organisations that have due webhooks.
 	webhookClaimLimit = 2000
 	// inlineClaimInterval is the minimum time between two claims of notified tasks. At a steady
-	// rate it merges many claims into one, and delays a task a little.
+	// rate one claim thus takes the tasks of many commits, and a task waits a little.
 	inlineClaimInterval = 3 * time.Millisecond
 	// inlineClaimSize is the number of notified tasks at which a claim stops collecting more.
 	inlineClaimSize = 256
@@ -58,8 +60,8 @@ const (
 )
 
 // Dispatcher sends due tasks from the outbox to Redis. The API runs RunInline, which dispatches
-// tasks right after their commits. Workers run Run, which also polls the outbox. All methods are
-// safe for concurrent use.
+// tasks right after the commits that wrote them. Workers run Run, which also polls the outbox. All
+// methods are safe for concurrent use.
 type Dispatcher struct {
 	store    *models.Store
 	redis    redis.UniversalClient
@@ -71,8 +73,9 @@ type Dispatcher struct {
 	enqueued enqueuedTasks
 	reclaims reclaims // only the goroutine of housekeep uses it
 
-	// webhookCapacity is the number of webhooks that inline claims may still put in flight. It is
-	// valid until capacityExpired fires. Only the goroutine of claimNotified uses these two.
+	// webhookCapacity is the number of webhooks that inline claims may still put in flight. The
+	// number is valid until capacityExpired fires. Only the goroutine of claimNotified uses these
+	// two fields.
 	webhookCapacity int
 	capacityExpired <-chan time.Time
 }
@@ -81,10 +84,9 @@ type Dispatcher struct {
 type DispatcherConfig struct {
 	// InFlight is the maximum number of tasks in flight for one organisation in one queue; for
 	// webhooks the store allows a multiple. It keeps the backlog of one organisation from delaying
-	// another. The default for debits is half of the slots of the fleet, for other
-	// queues 16.
+	// another. 0 means the default: half of the fleet's slots for debits, 16 for each other queue.
 	InFlight int
-	// Recurring maps each recurring kind of task to its interval.
+	// Recurring maps each recurring kind of task to the interval between its runs.
 	Recurring map[models.TaskKind]time.Duration
 	Tracer    *tracing.Tracer  // nil records nothing
 	Now       func() time.Time // clock of the process, for spans and intervals; default time.Now
@@ -114,9 +116,9 @@ func (d *Dispatcher) Notify(tasks []models.TaskID) {
 	}
 }
 
-// Run dispatches all due tasks until the context ends: those of Notify, and those that its
-// polls of the outbox find. It also does the housekeeping. It logs failures and returns nil. Every
-// worker runs it; the store lets one of them claim from a queue at a time.
+// Run dispatches all due tasks until the context ends: those of Notify, and those that its polls of
+// the outbox find. It also does the housekeeping. It logs failures and returns nil. Every worker
+// runs it; the store lets only one of them claim from a queue at a time.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	d.detectLossFirst(ctx)
 	group, ctx := errgroup.WithContext(ctx)
@@ -129,8 +131,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// runQueue dispatches the due tasks of one queue until the context ends. It polls at once after a
-// full claim, often while the queue is busy, and rarely while it is idle.
+// runQueue dispatches the due tasks of one queue until the context ends. It polls the outbox at
+// once after a full claim, often while the queue is busy, and rarely while the queue is idle.
 func (d *Dispatcher) runQueue(ctx context.Context, q models.Queue) error {
 	emptyRounds := busyRounds
 	return d.pace(ctx, func(ctx context.Context) (time.Duration, error) {
@@ -182,11 +184,13 @@ func (d *Dispatcher) pace(ctx context.Context, do func(context.Context) (time.Du
 	}
 }
 
-// bounds returns the bounds of a claim from a queue. Debit tasks in flight are fewer than the
-// slots, so each runs at once, and sweeps find a slot. In Redis a task would wait for all earlier
-// ones, whatever their organisation, and on a slow rail longer than its lease. Unless
-// DispatcherConfig.InFlight is set, one organisation cannot use up the total; it may also raise the
-// total above the slots.
+// bounds returns the bounds of a claim from a queue.
+//
+// The total of debit tasks in flight is below the fleet's slots, so that each task runs at once,
+// and sweeps find a slot. A task without a slot would wait in Redis for all earlier tasks, whatever
+// their organisation, and on a slow rail longer than its lease lasts. The default for one
+// organisation is below the total. DispatcherConfig.InFlight may exceed both, and then raises the
+// total.
 func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 	b := models.Dispatch{Queue: q, Limit: claimLimit, InFlight: 16}
 	switch q {
@@ -195,7 +199,7 @@ func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 		b.InFlight, b.Total = max(1, slots/2), max(1, slots*3/4)
 	case models.QueueWebhooks:
 		slots := max(d.fleet.slots(q), defaultSlots[q]) // Total must exceed MinRoom
-		b.Limit, b.Total, b.MinRoom = webhookClaimLimit, 4*slots, webhookClaimLimit*3/4
+		b.Limit, b.Total, b.MinRoom = webhookClaimLimit, 4*slots, webhookClaimLimit*3/4 // see models.Dispatch
 	case models.QueueCheckout, models.QueueSweeps: // few tasks at a time
 	}
 	if d.cfg.InFlight > 0 {
@@ -207,7 +211,7 @@ func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 	return b
 }
 
-// dispatchDue claims and sends due tasks. It returns the number of claimed tasks.
+// dispatchDue claims due tasks and sends them. It returns the number of claimed tasks.
 func (d *Dispatcher) dispatchDue(ctx context.Context, bounds models.Dispatch) (int, error) {
 	tasks, err := d.store.ClaimDue(ctx, bounds)
 	if err != nil {
@@ -216,8 +220,9 @@ func (d *Dispatcher) dispatchDue(ctx context.Context, bounds models.Dispatch) (i
 	return len(tasks), d.send(ctx, tasks)
 }
 
-// send enqueues claimed tasks and releases those that Redis does not accept. It holds no
-// transaction open. A crash in send delays the tasks by the short lease of their claims.
+// send enqueues claimed tasks, wakes idle workers, and releases the tasks that Redis does not
+// accept. It holds no database transaction open. A crash in send delays the tasks by the short
+// lease of their claims.
 func (d *Dispatcher) send(ctx context.Context, claimed []models.Task) error {
 	if len(claimed) == 0 {
 		return nil
@@ -259,7 +264,7 @@ func (d *Dispatcher) recordSent(ctx context.Context, bundles [][]models.Task, ac
 	return d.release(ctx, unsent)
 }
 
-// release makes claimed tasks due again at once. It runs even if the context has ended.
+// release makes claimed tasks due again at once. It does so even if the context has ended.
 func (d *Dispatcher) release(ctx context.Context, unsent []models.Task) error {
 	if len(unsent) == 0 {
 		return nil

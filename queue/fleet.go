@@ -17,25 +17,25 @@ import (
 const (
 	// fleetCountInterval is the time between two counts of the fleet.
 	fleetCountInterval = 2 * time.Second
-	// maxPollStretch bounds the factor by which perWorker stretches an interval. Counted workers
-	// may have died since.
+	// maxPollStretch bounds the factor by which perWorker stretches an interval. The remaining
+	// workers then still poll often enough if many of the counted workers have died.
 	maxPollStretch = 16
 )
 
-// defaultSlots holds the default slots of one worker. Sweeps share the slots of debits. Slots for
-// debits are many because runs share the permits for rail calls fairly between organisations, while
-// tasks without a slot wait in the order in which they were enqueued.
+// defaultSlots holds the default number of slots of one worker for each queue. Sweeps share the
+// slots of debits. There are many slots for debits: runs in slots share the permits for rail calls
+// fairly between organisations. Tasks without a slot wait in the order in which they were enqueued.
 var defaultSlots = map[models.Queue]int{
 	models.QueueDebits: 32, models.QueueCheckout: 64, models.QueueWebhooks: 1024,
 }
 
 // fleet counts the running workers, and their slots for each queue, as their Asynq servers report
-// them in Redis.
+// them in Redis. It is safe for concurrent use.
 type fleet struct {
 	inspector  *asynq.Inspector
 	slotCounts map[models.Queue]*atomic.Int64
 	workers    atomic.Int64
-	counted    atomic.Bool
+	counted    atomic.Bool // whether a count has succeeded
 }
 
 func newFleet(client redis.UniversalClient) *fleet {
@@ -56,8 +56,8 @@ func (f *fleet) slots(q models.Queue) int {
 // first count.
 func (f *fleet) isAbsent(q models.Queue) bool { return f.counted.Load() && f.slotCounts[q].Load() == 0 }
 
-// perWorker converts the interval of a poll that all workers share into the interval of each
-// worker.
+// perWorker converts the interval between the polls of all workers together into the interval
+// between the polls of one worker.
 func (f *fleet) perWorker(shared time.Duration) time.Duration {
 	return shared * time.Duration(min(max(f.workers.Load(), 1), maxPollStretch))
 }
@@ -72,9 +72,10 @@ func (f *fleet) count(context.Context) error {
 	return nil
 }
 
-// record counts the workers of the servers, and their slots. A worker is a process, and has at most
-// one server of a queue. The servers of a queue thus also tell apart containers that report the
-// same host and PID.
+// record counts workers and slots from the running Asynq servers. A worker is a process with one or
+// more servers, of which at most one serves a queue. Containers may report the same host and PID.
+// The number of workers is therefore the number of distinct processes, or of the servers of any one
+// queue if that is greater.
 func (f *fleet) record(servers []*asynq.ServerInfo) {
 	processes, serving, slots := map[string]bool{}, map[string]int{}, map[string]int{}
 	workers := 0

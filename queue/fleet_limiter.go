@@ -19,15 +19,15 @@ const (
 	limiterTimeout = 250 * time.Millisecond
 	// maxTokensPerRequest is the maximum number of tokens that one request asks for.
 	maxTokensPerRequest = 32
-	// requestInterval is the minimum time between a request that got fewer tokens than it asked for
-	// and the next. At a high rate several tokens have accrued by then.
+	// requestInterval is the minimum pause after a request that got fewer tokens than it asked for.
+	// At a high rate several tokens have accrued by then.
 	requestInterval = 10 * time.Millisecond
 )
 
 // FleetLimiter is a token bucket that all processes on one Redis share. While Redis does not
-// answer, each process limits itself to the full rate: the fleet may then exceed it, but does not
-// stand still. Within a process, waiting organisations get tokens in rotation, however many tokens
-// each wants. A FleetLimiter is safe for concurrent use.
+// answer, each process limits itself to the full rate. The fleet may then exceed the rate, but does
+// not stand still. Within a process, waiting organisations get tokens in rotation, however many
+// tokens each wants. A FleetLimiter is safe for concurrent use.
 type FleetLimiter struct {
 	shared     *redis_rate.Limiter
 	local      *rate.Limiter
@@ -35,7 +35,7 @@ type FleetLimiter struct {
 	limit      redis_rate.Limit
 	requesting chan struct{} // full while one waiter requests tokens for all waiters
 
-	nextRequest time.Time // earliest time of the next request; owned by the requesting waiter
+	nextRequest time.Time // earliest time of the next request; only the requesting waiter uses it
 
 	mu       sync.Mutex                               // guards the fields below, and the tokens of waiters
 	waiting  map[models.OrganisationID][]*tokenWaiter // in order of arrival
@@ -45,13 +45,14 @@ type FleetLimiter struct {
 // tokenWaiter is a call of Take that waits for tokens.
 type tokenWaiter struct {
 	organisation models.OrganisationID
-	wanted       int
-	tokens       int
+	wanted       int           // the number of tokens that the caller wants
+	tokens       int           // the number of tokens that it has received
 	done         chan struct{} // closed once tokens is above 0 and final
 }
 
-// NewFleetLimiter returns the limiter of the given name. It allows perSecond tokens a second, with
-// bursts of one second's tokens. perSecond is above 0.
+// NewFleetLimiter returns the limiter of the given name. Limiters of the same name on one Redis
+// share their tokens. The limiter allows perSecond tokens a second, with bursts of one second's
+// tokens, at least one. perSecond must be above 0.
 func NewFleetLimiter(client redis.UniversalClient, name string, perSecond float64) *FleetLimiter {
 	burst := max(1, int(perSecond))
 	return &FleetLimiter{
@@ -82,6 +83,7 @@ func (l *FleetLimiter) Take(ctx context.Context, organisation models.Organisatio
 	}
 }
 
+// join adds a waiter for n tokens.
 func (l *FleetLimiter) join(organisation models.OrganisationID, n int) *tokenWaiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,8 +104,8 @@ func (l *FleetLimiter) leave(w *tokenWaiter) {
 	l.distribute(w.tokens)
 }
 
-// request requests tokens once, on behalf of all waiters, and distributes them. It waits until
-// nextRequest, and returns early if w gives up or gets tokens before.
+// request requests tokens once, on behalf of all waiters, and distributes them. It first waits
+// until nextRequest. It requests none if w gives up or gets tokens before.
 func (l *FleetLimiter) request(ctx context.Context, w *tokenWaiter) {
 	if !l.pause(ctx, w, time.Until(l.nextRequest)) {
 		return
@@ -124,7 +126,7 @@ func (l *FleetLimiter) request(ctx context.Context, w *tokenWaiter) {
 	l.give(tokens) // even if w has given up: the tokens belong to the other waiters
 }
 
-// takeLocal waits for a token of this process's own limiter.
+// takeLocal waits for a token of this process's own limiter, and distributes it.
 func (l *FleetLimiter) takeLocal(ctx context.Context, w *tokenWaiter) {
 	reservation := l.local.Reserve()
 	if l.pause(ctx, w, reservation.Delay()) {
@@ -134,9 +136,12 @@ func (l *FleetLimiter) takeLocal(ctx context.Context, w *tokenWaiter) {
 	}
 }
 
-// fetch takes up to n tokens from Redis. If there are none, it returns the time until the next. It
-// does not use redis_rate's AllowAtMost, which also discards the accrued fraction of a token. The
-// end of ctx does not cancel a request, since Redis may have taken the tokens.
+// fetch takes up to n tokens from Redis. If there are none, it returns the time until the next
+// token. The end of ctx does not cancel a request, since Redis may have taken the tokens already.
+//
+// fetch does not use redis_rate's AllowAtMost, which also discards the accrued fraction of a token.
+// AllowN takes all n tokens or none. From its RetryAfter, the time until there are n tokens, fetch
+// computes how many are missing, and asks for the others.
 func (l *FleetLimiter) fetch(ctx context.Context, n int) (tokens int, wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limiterTimeout)
 	defer cancel()
@@ -157,8 +162,8 @@ func (l *FleetLimiter) fetch(ctx context.Context, n int) (tokens int, wait time.
 	return result.Allowed, 0, nil
 }
 
-// pause waits for the duration and returns true. It returns false early if the context ends or w
-// gets tokens.
+// pause waits for the duration and returns true. If the context ends or w gets tokens, it returns
+// false at once.
 func (l *FleetLimiter) pause(ctx context.Context, w *tokenWaiter, duration time.Duration) bool {
 	timer := time.NewTimer(duration)
 	defer timer.Stop()
@@ -171,7 +176,7 @@ func (l *FleetLimiter) pause(ctx context.Context, w *tokenWaiter, duration time.
 	return false
 }
 
-// wanted returns the number of tokens to request; 0 if there is no waiter.
+// wanted returns the number of tokens that the next request asks for: 0 if there is no waiter.
 func (l *FleetLimiter) wanted() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,15 +189,16 @@ func (l *FleetLimiter) wanted() int {
 	return min(n, maxTokensPerRequest, l.limit.Burst)
 }
 
+// give gives tokens to waiters. Tokens that no waiter wants are lost.
 func (l *FleetLimiter) give(tokens int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.distribute(tokens)
 }
 
-// distribute gives the tokens to the organisations in rotation, one at a time. Within an
-// organisation the oldest waiter comes first, until it has all it wants. Every waiter with a token
-// then returns. The caller holds mu.
+// distribute gives the tokens to the organisations in rotation, one token at a time. Within an
+// organisation the oldest waiter comes first, until it has all tokens that it wants. Afterwards the
+// wait of every waiter with a token ends. The caller holds mu.
 func (l *FleetLimiter) distribute(tokens int) {
 	var served []*tokenWaiter
 	for ; tokens > 0 && len(l.rotation) > 0; tokens-- {

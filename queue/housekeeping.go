@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// markerPrefix and the queue's name, as a hash tag, form the key of its marker. In a Cluster
-	// the marker shares the slot of the queue's tasks.
+	// markerPrefix and the queue's name, as a hash tag in braces, form the key of the queue's
+	// marker. In a Cluster the marker shares the hash slot of the queue's tasks.
 	markerPrefix = "partnerbilling:marker:"
-	// markerReady begins the value of a marker once every task of the queue is due again. The
-	// replication id of the server follows.
+	// markerReady begins the value of the marker of a queue whose lost tasks, if any, are due
+	// again. The replication id of the server follows.
 	markerReady = "ready "
 	// asynqQueuesKey holds the names of Asynq's queues. An Asynq client writes each name only once,
 	// so the names are missing after a loss. Without them the dashboard shows no queues.
@@ -29,17 +29,18 @@ const (
 	reclaimLimit = 1000
 	// reclaimAllInterval is the time between two searches of all expired leases.
 	reclaimAllInterval = time.Minute
-	// reclaimOverlap is how far a search reaches back before the beginning of the last one. It
-	// exceeds the drift between the clocks of this process and Postgres, and the time for which a
-	// statement may lock a task: a search skips locked tasks.
+	// reclaimOverlap is how far a search reaches back before the beginning of the last search. It
+	// exceeds the drift between the clocks of this process and Postgres. It also exceeds the time
+	// for which a statement may lock a task, since a search skips locked tasks.
 	reclaimOverlap = 15 * time.Second
 	// firstDetection bounds how long a Redis that does not answer delays the first dispatch.
 	firstDetection = time.Second
 )
 
-// housekeep reclaims lost tasks and retries that a move of the sandbox's clock made due, starts
-// recurring work, and detects losses of Redis. A failure of one step does not stop the others. It
-// returns the pause before the next round, which is 0 if there may be more tasks to reclaim.
+// housekeep makes lost tasks due again, and also retries that a move of the sandbox's clock has
+// made due early. It starts recurring work, and detects losses of Redis. A failure of one step does
+// not stop the others. housekeep returns the pause before the next round: 0 if there may be more
+// tasks to reclaim.
 func (d *Dispatcher) housekeep(ctx context.Context) (time.Duration, error) {
 	reclaimed, err := d.reclaimLost(ctx)
 	early, earlyErr := d.store.ReclaimEarly(ctx, reclaimLimit)
@@ -55,9 +56,10 @@ func (d *Dispatcher) housekeep(ctx context.Context) (time.Duration, error) {
 	return housekeepInterval, err
 }
 
-// reclaimLost reclaims tasks with an expired lease and returns their number. It searches the leases
-// that expired since its last search, and all leases once in reclaimAllInterval. A search of all is
-// slow while an old database transaction keeps the dead index entries of finished tasks.
+// reclaimLost makes tasks with an expired lease due again and returns their number. It searches the
+// leases that expired since its last search, and all leases once in reclaimAllInterval. A search of
+// all leases is slow while an old database transaction keeps the dead index entries of finished
+// tasks.
 func (d *Dispatcher) reclaimLost(ctx context.Context) (int, error) {
 	now := d.cfg.Now()
 	within := d.reclaims.within(now)
@@ -71,13 +73,14 @@ func (d *Dispatcher) reclaimLost(ctx context.Context) (int, error) {
 	return reclaimed, err
 }
 
-// reclaims holds the beginnings of the last complete searches for expired leases; zero: none yet.
+// reclaims holds the times at which the last complete searches for expired leases began. The zero
+// time means that there was none.
 type reclaims struct {
 	all  time.Time // of all leases
 	last time.Time // of all or of recent leases
 }
 
-// within returns how far the next search reaches back.
+// within returns how far the next search reaches back; models.AnyTime for a search of all leases.
 func (r *reclaims) within(now time.Time) time.Duration {
 	if now.Sub(r.all) >= reclaimAllInterval {
 		return models.AnyTime
@@ -93,8 +96,8 @@ func (r *reclaims) done(began time.Time, within time.Duration) {
 	}
 }
 
-// detectLossFirst detects a loss before the first dispatch. Tasks dispatched before the detection
-// would be dispatched twice. After a failure, housekeeping tries again.
+// detectLossFirst detects a loss before the first dispatch: tasks that are dispatched before the
+// detection are dispatched twice. After a failure, housekeeping tries again.
 func (d *Dispatcher) detectLossFirst(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstDetection)
 	defer cancel()
@@ -106,8 +109,8 @@ func (d *Dispatcher) detectLossFirst(ctx context.Context) {
 // markerKey returns the key of a queue's marker.
 func markerKey(q models.Queue) string { return markerPrefix + "{" + string(q) + "}" }
 
-// completeMarker makes the marker ready if it still holds the caller's value. After another loss it
-// is missing or holds the value of another caller.
+// completeMarker sets the marker KEYS[1] to its ready value ARGV[2] if it still holds the caller's
+// value ARGV[1]. After another loss, the marker is missing or holds the value of another caller.
 var completeMarker = redis.NewScript(`
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) end
 return 0`)
@@ -128,7 +131,7 @@ func (d *Dispatcher) detectLoss(ctx context.Context) error {
 	return d.registerQueues(ctx) // the names may be on a server without a marker
 }
 
-// registerQueues writes the names of all queues.
+// registerQueues writes the names of all queues to asynqQueuesKey.
 func (d *Dispatcher) registerQueues(ctx context.Context) error {
 	names := make([]any, 0, len(models.Queues))
 	for _, q := range models.Queues {
@@ -140,9 +143,10 @@ func (d *Dispatcher) registerQueues(ctx context.Context) error {
 	return nil
 }
 
-// detectLossOf compares the markers of queues on one server with its replication id. A server
-// without a marker has lost its data. A server with another id was restarted or promoted, and may
-// lack the latest tasks. In both cases the queue is redispatched.
+// detectLossOf compares the markers of queues that are on one server with the server's replication
+// id. If the marker of a queue is missing, the server has lost its data. If the marker holds
+// another id, the server was restarted or promoted, and may lack the latest tasks. In both cases
+// the queue's tasks are redispatched.
 func (d *Dispatcher) detectLossOf(ctx context.Context, queues ...models.Queue) error {
 	keys := make([]string, len(queues))
 	for i, q := range queues {
@@ -181,9 +185,9 @@ func (d *Dispatcher) detectLossOf(ctx context.Context, queues ...models.Queue) e
 	return group.Wait()
 }
 
-// redispatch makes the tasks in flight of a queue due again. The marker is set first and made ready
-// last: after a crash or another loss in between, the next detection repeats the whole. isEmpty
-// says that the server has lost its data.
+// redispatch makes the tasks in flight of a queue due again. It sets the marker first and makes it
+// ready last: after a crash or another loss in between, the next detection redispatches once more.
+// isEmpty says that the server has lost its data; history is its replication id.
 func (d *Dispatcher) redispatch(ctx context.Context, q models.Queue, isEmpty bool, history string) error {
 	key, marker := markerKey(q), uuid.NewString()
 	if err := d.redis.Set(ctx, key, marker, 0).Err(); err != nil {

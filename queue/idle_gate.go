@@ -16,21 +16,21 @@ import (
 )
 
 // Asynq polls its queues at a fixed interval. A short interval costs Redis thousands of commands a
-// second while the queues are empty; a long one delays tasks. Therefore a server that finds its
-// queue empty waits at an idle gate, and the dispatcher publishes a wake-up after each enqueue. A
-// lost wake-up delays a task by maxIdle.
+// second while the queues are empty; a long interval delays tasks. Therefore an Asynq server that
+// finds a queue empty waits at an idle gate. The dispatcher publishes a wake-up after each enqueue,
+// which ends the wait. A lost wake-up delays a task by maxIdle at most.
 const (
-	// maxIdle is the maximum wait at the idle gate. Retries and restarts make tasks ready without a
-	// wake-up.
+	// maxIdle is the maximum wait at the idle gate. It must be short, because retries and restarts
+	// make tasks ready without a wake-up.
 	maxIdle = 300 * time.Millisecond
 	// gatedPoll is Asynq's own pause between two polls of a gated queue.
 	gatedPoll = time.Millisecond
-	// wakePrefix and the queue's name form the Redis channel of its wake-ups.
+	// wakePrefix and the queue's name form the name of the Redis channel for the queue's wake-ups.
 	wakePrefix = "partnerbilling:wake:"
 )
 
-// publishWakeUps publishes a wake-up for each gated queue of the tasks. It uses the Redis server
-// that holds the queue, so that a wake-up does not depend on the other servers of a Cluster.
+// publishWakeUps publishes a wake-up for each gated queue of the tasks. It publishes on the Redis
+// server that holds the queue, so that a wake-up does not depend on the other servers of a Cluster.
 func publishWakeUps(ctx context.Context, client redis.UniversalClient, tasks []models.Task) error {
 	var published []models.Queue
 	for _, t := range tasks {
@@ -50,21 +50,23 @@ func publishWakeUps(ctx context.Context, client redis.UniversalClient, tasks []m
 	return nil
 }
 
-// isGated reports whether the server of the queue waits at the idle gate while the queue is empty.
-// Sweeps come at intervals, and are polled in between.
+// isGated reports whether an Asynq server waits at the idle gate while the queue is empty. Only
+// sweeps have no gate: they come at intervals, and can wait for the next poll.
 func isGated(q models.Queue) bool { return q != models.QueueSweeps }
 
-// idleGate blocks the polls of Asynq servers while their queues are empty. It is a hook of the
-// Redis client that the servers share, and sees each of their commands.
+// idleGate delays the polls of Asynq servers while their queues are empty. It is a hook of the
+// Redis client that these servers share, and sees each of their commands. It is safe for concurrent
+// use.
 type idleGate struct {
 	wakeUps map[string]chan struct{} // by pending key; each holds at most one unused wake-up
 	opened  chan struct{}            // closed by open
 	once    sync.Once
 
 	maxIdle time.Duration
-	faults  prometheus.Counter
+	faults  prometheus.Counter // of failed commands
 }
 
+// newIdleGate returns the gate for the gated ones of the queues.
 func newIdleGate(queues []models.Queue) *idleGate {
 	g := &idleGate{wakeUps: map[string]chan struct{}{}, opened: make(chan struct{}), maxIdle: maxIdle}
 	g.faults = prometheus.NewCounter(prometheus.CounterOpts{
@@ -110,8 +112,8 @@ func (g *idleGate) listen(ctx context.Context, client redis.UniversalClient, que
 	}
 }
 
-// wake ends the wait of the queue's server. If the server does not wait, its next wait ends at
-// once.
+// wake ends the wait of the queue's Asynq server. If that server does not wait, its next wait ends
+// at once.
 func (g *idleGate) wake(queue string) {
 	select {
 	case g.wakeUps[pendingKey(queue)] <- struct{}{}:
@@ -119,7 +121,7 @@ func (g *idleGate) wake(queue string) {
 	}
 }
 
-// open ends all waits, and lets all later polls pass.
+// open ends all waits, and lets all later polls pass. A second call does nothing.
 func (g *idleGate) open() { g.once.Do(func() { close(g.opened) }) }
 
 // DialHook implements redis.Hook.
@@ -130,9 +132,9 @@ func (g *idleGate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return next
 }
 
-// ProcessHook implements redis.Hook. It waits after a poll that found the queue empty, and after
-// one that failed: while Redis refuses commands, Asynq would poll thousands of times a second. The
-// wait holds no connection.
+// ProcessHook implements redis.Hook. It waits after a poll that found a gated queue empty. It also
+// waits after a poll that failed: while Redis refuses commands, Asynq would poll thousands of times
+// a second. The wait holds no connection.
 func (g *idleGate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
@@ -156,6 +158,7 @@ func isFault(err error) bool {
 		!errors.Is(err, context.Canceled)
 }
 
+// wait waits for a wake-up, for maxIdle at most, or until open.
 func (g *idleGate) wait(wakeUps <-chan struct{}) {
 	timer := time.NewTimer(g.maxIdle)
 	defer timer.Stop()
@@ -166,8 +169,8 @@ func (g *idleGate) wait(wakeUps <-chan struct{}) {
 	}
 }
 
-// firstKey returns the first key of a script call, and "" for any other command. Among Asynq's
-// scripts only the poll has a pending key there.
+// firstKey returns the first key of a call of a script, and "" for any other command. The only
+// script of Asynq whose first key is a pending key is the poll.
 func firstKey(cmd redis.Cmder) string {
 	args := cmd.Args()
 	if len(args) < 4 || cmd.Name() != "evalsha" && cmd.Name() != "eval" {

@@ -10,7 +10,8 @@ import (
 	"partnerbilling/models/logs"
 )
 
-// RunInline dispatches the tasks of Notify until the context ends.
+// RunInline dispatches the tasks of Notify until the context ends. At its end it releases the
+// claimed tasks that were not sent. It logs failures and returns nil.
 func (d *Dispatcher) RunInline(ctx context.Context) error {
 	var group errgroup.Group
 	group.Go(func() error { return d.repeat(ctx, fleetCountInterval, d.fleet.count) })
@@ -34,8 +35,8 @@ func (d *Dispatcher) RunInline(ctx context.Context) error {
 	return err
 }
 
-// releaseUnsent releases the claimed tasks that were not enqueued. If Postgres does not answer,
-// they are dispatched when their claims expire.
+// releaseUnsent releases the tasks in unsent, and the claimed tasks that no sender has taken. If
+// Postgres does not answer, they are dispatched when their claims expire.
 func (d *Dispatcher) releaseUnsent(ctx context.Context, unsent []models.Task) {
 	for {
 		select {
@@ -52,7 +53,8 @@ func (d *Dispatcher) releaseUnsent(ctx context.Context, unsent []models.Task) {
 	}
 }
 
-// collectNotified appends waiting notified tasks until there are at least inlineClaimSize.
+// collectNotified appends notified tasks that are waiting already. It stops once it has at least
+// inlineClaimSize tasks.
 func (d *Dispatcher) collectNotified(tasks []models.TaskID) []models.TaskID {
 	for len(tasks) < inlineClaimSize {
 		select {
@@ -66,7 +68,7 @@ func (d *Dispatcher) collectNotified(tasks []models.TaskID) []models.TaskID {
 }
 
 // claimNotified claims the tasks of Notify and hands them to the senders, until the context ends.
-// One claim runs at a time and takes the tasks that were notified during the claim before it.
+// Only one claim runs at a time. It takes the tasks that were notified during the claim before it.
 func (d *Dispatcher) claimNotified(ctx context.Context) error {
 	interval := time.NewTicker(inlineClaimInterval) // holds one tick while there is nothing to claim
 	defer interval.Stop()
@@ -94,7 +96,8 @@ func (d *Dispatcher) claimNotified(ctx context.Context) error {
 	}
 }
 
-// claim claims notified tasks, as far as the bounds of their queues allow.
+// claim claims notified tasks, as far as the bounds of their queues allow. It leaves the others to
+// the workers' loops.
 func (d *Dispatcher) claim(ctx context.Context, ids []models.TaskID) ([]models.Task, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -110,9 +113,9 @@ func (d *Dispatcher) claim(ctx context.Context, ids []models.TaskID) ([]models.T
 		d.webhookCapacity = webhooks.Total - webhooks.MinRoom - n
 	}
 	webhooks.Limit = max(0, d.webhookCapacity)
-	// While no worker serves a queue, nothing is claimed from it. Otherwise Redis would fill up:
-	// claims with an expired lease do not count against the bounds, and only workers make their
-	// tasks due again.
+	// While no worker serves debits or webhooks, nothing is claimed from that queue. Otherwise
+	// Redis would fill up: tasks with an expired lease do not count against the bounds, and only
+	// workers make them due again.
 	debits := d.bounds(models.QueueDebits)
 	if d.fleet.isAbsent(models.QueueDebits) {
 		debits.InFlight = 0
@@ -129,7 +132,7 @@ func (d *Dispatcher) claim(ctx context.Context, ids []models.TaskID) ([]models.T
 	return claimed, err
 }
 
-// isCapacityExpired reports whether the webhooks in flight must be counted.
+// isCapacityExpired reports whether the webhooks in flight must be counted again.
 func (d *Dispatcher) isCapacityExpired() bool {
 	if d.capacityExpired == nil {
 		return true

@@ -9,25 +9,27 @@ import (
 	"partnerbilling/models/logs"
 )
 
-// extendInterval is the time between two lease extensions. Each extends the leases of tasks that
-// were enqueued one to two intervals ago, well within models.ClaimLease. Most tasks are finished by
-// then and need no extension.
+// extendInterval is the time between two lease extensions. Each extension concerns tasks that were
+// enqueued one to two intervals ago, well within models.ClaimLease. Most tasks are finished by then
+// and need none.
 const extendInterval = time.Second
 
-// enqueuedTasks holds the tasks that Redis accepted and that only the short lease of their claim
-// protects. It is safe for concurrent use.
+// enqueuedTasks holds the tasks that Redis has accepted and whose claims have not been extended. It
+// is safe for concurrent use.
 type enqueuedTasks struct {
 	mu                sync.Mutex
 	current, previous []models.Task // enqueued in the current interval, and in the one before
 }
 
+// add adds tasks to the current interval.
 func (e *enqueuedTasks) add(tasks []models.Task) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.current = append(e.current, tasks...)
 }
 
-// rotate removes and returns the tasks of the previous interval, and starts a new interval.
+// rotate removes and returns the tasks of the previous interval. The current interval becomes the
+// previous one, and a new interval begins.
 func (e *enqueuedTasks) rotate() []models.Task {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -37,7 +39,7 @@ func (e *enqueuedTasks) rotate() []models.Task {
 }
 
 // extendLeases extends the leases of the previous interval's tasks to models.QueuedLease. A task
-// whose lease is not extended is dispatched again when its claim expires, which does no harm.
+// whose lease is not extended is dispatched again when its claim expires. That does no harm.
 func (d *Dispatcher) extendLeases(ctx context.Context) error {
 	tasks := d.enqueued.rotate()
 	if len(tasks) == 0 {
@@ -46,7 +48,8 @@ func (d *Dispatcher) extendLeases(ctx context.Context) error {
 	return d.store.ConfirmDispatched(ctx, tasks)
 }
 
-// extendRemaining extends the leases of all enqueued tasks when the dispatcher ends.
+// extendRemaining extends the leases of the tasks of both intervals. The dispatcher calls it at its
+// end.
 func (d *Dispatcher) extendRemaining(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()

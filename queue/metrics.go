@@ -12,26 +12,27 @@ import (
 	"partnerbilling/models/logs"
 )
 
-// backlogCollector reads the backlogs of the queues from Postgres at each scrape. It does not use
-// Asynq's own gauges, which read zero after a requeue and disappear with a broken key.
+// backlogCollector reads the backlogs of the queues from Postgres at each scrape, for the gauges of
+// RegisterMetrics. It does not use Asynq's own gauges: they are zero after a requeue, and disappear
+// if a key in Redis is broken.
 type backlogCollector struct {
 	store                             *models.Store
 	log                               *slog.Logger
 	inFlight, due, oldestDue, partner *prometheus.Desc
 }
 
-// watchedPartners is the number of organisations of each queue that have gauges of their own: those
-// that have waited longest. The others share one.
+// watchedPartners is the number of organisations of each queue that have a gauge of their own:
+// those that have waited longest. The others share one gauge.
 const watchedPartners = 10
 
-// otherPartners is the label of the organisations without a gauge of their own.
+// otherPartners is the value of the label "organisation" for the shared gauge.
 const otherPartners = "other"
 
-// ScrapeTimeout bounds the queries of one scrape.
+// ScrapeTimeout bounds the queries of a collector in one scrape.
 const ScrapeTimeout = 2 * time.Second
 
-// RegisterMetrics registers the gauges that workers are scaled on, and the server's counter of
-// Redis errors.
+// RegisterMetrics registers the gauges of the queues' backlogs, by which workers are scaled, and
+// the server's counter of Redis errors.
 func RegisterMetrics(reg prometheus.Registerer, store *models.Store, server *Server, log *slog.Logger) {
 	reg.MustRegister(server.gate.faults, &backlogCollector{
 		store: store, log: log,
@@ -72,7 +73,7 @@ func (c *backlogCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(c.due, prometheus.GaugeValue, float64(b.Due), string(b.Queue))
 		out <- prometheus.MustNewConstMetric(c.oldestDue, prometheus.GaugeValue, oldest, string(b.Queue))
 	}
-	partners, err := c.store.PartnerBacklogs(ctx) // last: workers are scaled on the others
+	partners, err := c.store.PartnerBacklogs(ctx) // last: the scaling of workers needs the gauges above
 	if err != nil {
 		c.log.WarnContext(ctx, "cannot read the backlogs of partners", logs.Outage(err), "error", err)
 		return
@@ -80,8 +81,9 @@ func (c *backlogCollector) Collect(out chan<- prometheus.Metric) {
 	c.collectPartners(out, partners)
 }
 
-// collectPartners sends the ages of the organisations that have waited longest, and that of all
-// others, 0 if there are none. backlogs come in the order of their ages.
+// collectPartners sends, for each queue, a gauge for each of the organisations that have waited
+// longest. Another gauge has the greatest age of all others: 0 if there are none. backlogs are
+// sorted by age, the oldest first.
 func (c *backlogCollector) collectPartners(out chan<- prometheus.Metric, backlogs []models.PartnerBacklog) {
 	sent := map[models.Queue]int{}
 	others := map[models.Queue]float64{}

@@ -20,23 +20,24 @@ import (
 
 const (
 	// dialTimeout bounds an attempt to connect, and commandTimeout the wait for an answer. retries
-	// is how often the client repeats a command. Together these bound each command, even if its
-	// context has no deadline.
+	// is how often the client repeats a command. Together these three bound the time of each
+	// command, even if its context has no deadline.
 	dialTimeout    = time.Second
 	commandTimeout = 2 * time.Second
 	retries        = 2
 	// connMaxAge is the age at which a connection is replaced, plus or minus connAgeJitter. The
-	// jitter keeps a fleet from reconnecting in step.
+	// jitter keeps the processes of a fleet from reconnecting at the same time.
 	connMaxAge    = 30 * time.Minute
 	connAgeJitter = 5 * time.Minute
 	// clusterReload is the age at which a client reads the layout of a Cluster again.
 	clusterReload = time.Second
-	// minRedirects allows a command to follow a moved slot.
+	// minRedirects is the number of redirections that every command may follow in a Cluster, such
+	// as after the move of a slot.
 	minRedirects = 2
 )
 
-// ConnectURL returns a client for the Redis at the URL, with the default TLS settings. It does not
-// connect yet.
+// ConnectURL returns a client for the Redis at the URL; see [ParseRedis] for its forms. The TLS
+// settings are the defaults. The client connects with its first command.
 func ConnectURL(url string) (redis.UniversalClient, error) {
 	r, err := ParseRedis(url, nil)
 	if err != nil {
@@ -45,25 +46,27 @@ func ConnectURL(url string) (redis.UniversalClient, error) {
 	return r.Connect(), nil
 }
 
-// limits bounds the commands of a client.
+// limits are the bounds of a client's commands.
 type limits struct {
 	command time.Duration // the wait for an answer
 	retries int           // -1: none
 }
 
-// Connect returns a new client, for all parts of a process to share. It does not connect yet.
+// Connect returns a new client, for all parts of a process to share. The client connects with its
+// first command.
 func (r Redis) Connect() redis.UniversalClient { return r.client(limits{commandTimeout, retries}) }
 
 // ConnectBriefly returns a client that waits at most timeout for each answer, and does not retry.
-// Dialling and, in a Cluster, redirections come on top.
+// The time to connect and, in a Cluster, to follow redirections comes on top.
 func (r Redis) ConnectBriefly(timeout time.Duration) redis.UniversalClient {
 	return r.client(limits{timeout, -1})
 }
 
-// MakeRedisClient implements asynq.RedisConnOpt, so that asynqmon gets clients of its own, which it
-// closes.
+// MakeRedisClient implements asynq.RedisConnOpt. With it, asynqmon makes clients of its own, and
+// closes them.
 func (r Redis) MakeRedisClient() any { return r.Connect() }
 
+// client returns a new client for the kind of the deployment.
 func (r Redis) client(l limits) redis.UniversalClient {
 	dial := dialer(*r.tls())
 	switch {
@@ -84,9 +87,9 @@ func (r Redis) client(l limits) redis.UniversalClient {
 	return redis.NewClient(&o)
 }
 
-// sentinelClient returns a client that asks the Sentinels for the master before it dials. A
-// Sentinel that does not answer costs two command time-outs before the library asks another, so the
-// dial time-out includes them. Retries would multiply that time, so there are none.
+// sentinelClient returns a client that asks the Sentinels for the master before it dials the
+// master. If a Sentinel does not answer, two command time-outs pass before the library asks
+// another. The dial time-out includes them. Retries would multiply that time, so there are none.
 func (r Redis) sentinelClient(l limits, dial dialFunc) redis.UniversalClient {
 	o := *r.sentinel
 	o.ContextTimeoutEnabled, o.DisableIdentity = true, true
@@ -98,8 +101,8 @@ func (r Redis) sentinelClient(l limits, dial dialFunc) redis.UniversalClient {
 	return redis.NewFailoverClient(&o)
 }
 
-// clusterClient returns a client of all masters. Without frequent reloads it would keep asking a
-// dead master after the promotion of its replica.
+// clusterClient returns a client of all masters of a Cluster. Without frequent reloads of the
+// layout, it would keep asking a dead master after the promotion of its replica.
 func (r Redis) clusterClient(l limits, dial dialFunc) redis.UniversalClient {
 	o := *r.cluster
 	o.ContextTimeoutEnabled, o.MaintNotificationsConfig, o.DisableIdentity = true, noMaintNotifications(), true
@@ -112,13 +115,14 @@ func (r Redis) clusterClient(l limits, dial dialFunc) redis.UniversalClient {
 	return redis.NewClusterClient(&o)
 }
 
+// noMaintNotifications turns off the notifications about maintenance that some hosted servers send.
 func noMaintNotifications() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// dialer returns the dial function of postgres.NewDialer, with TLS if tlsConfig is not nil.
+// dialer returns the dial function of postgres.NewDialer, with TLS unless tlsConfig is nil.
 func dialer(tlsConfig *tls.Config) dialFunc {
 	plain := postgres.NewDialer(dialTimeout)
 	if tlsConfig == nil {
@@ -127,8 +131,8 @@ func dialer(tlsConfig *tls.Config) dialFunc {
 	return (&tls.Dialer{NetDialer: plain, Config: tlsConfig}).DialContext
 }
 
-// CheckRedis returns an error if a queue's Redis does not answer, or if a master evicts keys when
-// it runs short of memory. Some hosted servers hide their policy: they pass.
+// CheckRedis returns an error if a queue's Redis does not answer, or if a master may evict keys
+// when it runs short of memory. A server that hides its policy, as some hosted servers do, passes.
 func CheckRedis(ctx context.Context, client redis.UniversalClient) error {
 	if err := PingRedis(client)(ctx); err != nil {
 		return err
@@ -149,9 +153,10 @@ func CheckRedis(ctx context.Context, client redis.UniversalClient) error {
 	return err
 }
 
+// errEvicts reports a server that may evict tasks when it runs short of memory.
 var errEvicts = errors.New("queue: Redis may evict tasks")
 
-// checkPolicy returns errEvicts if the server evicts keys.
+// checkPolicy returns errEvicts if the server may evict keys.
 func checkPolicy(ctx context.Context, server redis.Cmdable) error {
 	info, err := server.Info(ctx, "memory").Result()
 	if isRedisReply(err) {
@@ -172,7 +177,7 @@ func isRedisReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// infoField returns the value of a field in an answer to INFO, or "".
+// infoField returns the value of a field in an answer to INFO, or "" if the answer lacks it.
 func infoField(info, field string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(line, field+":"); ok {
@@ -198,7 +203,7 @@ func PingRedis(client redis.UniversalClient) func(context.Context) error {
 	}
 }
 
-// masterOf returns the server that holds key, for commands that name no key themselves.
+// masterOf returns the server that holds key, for commands about it that name no key themselves.
 func masterOf(ctx context.Context, client redis.UniversalClient, key string) (redis.Cmdable, error) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
@@ -211,10 +216,11 @@ func masterOf(ctx context.Context, client redis.UniversalClient, key string) (re
 	return master, nil
 }
 
-// LogRedis sends the log lines of the Redis client library to log, at level debug. Most report
-// failed connections, which the callers report as well. It applies to the whole process.
+// LogRedis sends the log lines of the Redis client library to log, at level debug, for the whole
+// process. Most lines report failed connections, which the callers report as well.
 func LogRedis(log *slog.Logger) { redis.SetLogger(redisLog{log}) }
 
+// redisLog is the logger of the Redis client library that LogRedis sets.
 type redisLog struct{ log *slog.Logger }
 
 // Printf implements the logger interface of the Redis client library.

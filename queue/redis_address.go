@@ -35,13 +35,14 @@ var (
 		"remove the options that read from replicas")
 )
 
-// ParseRedis parses the URL of a Redis deployment. secure holds TLS settings, which need a rediss
-// URL; nil: the default settings. Errors do not repeat the URL, because it contains passwords.
+// ParseRedis parses the URL of a Redis deployment. If secure is not nil, it replaces the default
+// TLS settings, and the URL must be of TLS. Errors do not repeat the URL, because it contains
+// passwords.
 //
-// The scheme selects the kind: redis, redis+sentinel or redis+cluster, with rediss instead of redis
-// for TLS. A URL of several hosts lists them after commas. The user information is that of Redis;
-// sentinel_username and sentinel_password are that of the Sentinels. The other parameters are those
-// of the parsers of go-redis.
+// The scheme selects the kind of the deployment: redis, redis+sentinel or redis+cluster, with
+// rediss in place of redis for TLS. Several hosts are separated by commas. User and password before
+// the hosts are those of Redis. The parameters sentinel_username and sentinel_password are those of
+// the Sentinels. All other parameters are as the parsers of go-redis define them.
 func ParseRedis(text string, secure *tls.Config) (r Redis, err error) {
 	scheme, rest, _ := strings.Cut(text, "://")
 	base, kind, _ := strings.Cut(scheme, "+")
@@ -71,8 +72,9 @@ func ParseRedis(text string, secure *tls.Config) (r Redis, err error) {
 	return r, nil
 }
 
-// parseSentinel parses the part of a URL after the scheme. go-redis takes the user information as
-// that of the Sentinels, and that of Redis as parameters. parseSentinel exchanges the two.
+// parseSentinel parses a URL of Sentinels. base is redis or rediss, and rest is the part of the URL
+// after the scheme. go-redis treats user and password before the hosts as those of the Sentinels,
+// and expects those of Redis as parameters. parseSentinel exchanges the two.
 func parseSentinel(base, rest string) (*redis.FailoverOptions, error) {
 	u, err := splitHosts(base, rest, sentinelPort)
 	if err != nil {
@@ -103,7 +105,8 @@ func parseSentinel(base, rest string) (*redis.FailoverOptions, error) {
 	return o, nil
 }
 
-// parseCluster parses the part of a URL after the scheme. A Cluster has only the database 0.
+// parseCluster parses a URL of a Cluster. base is redis or rediss, and rest is the part of the URL
+// after the scheme. A Cluster has only the database 0.
 func parseCluster(base, rest string) (*redis.ClusterOptions, error) {
 	u, err := splitHosts(base, rest, redisPort)
 	if err != nil {
@@ -122,8 +125,8 @@ func parseCluster(base, rest string) (*redis.ClusterOptions, error) {
 	return o, nil
 }
 
-// splitHosts returns the URL with its first host. The other hosts become parameters named addr, as
-// the parsers of go-redis expect them.
+// splitHosts returns the URL base://rest with its first host only. The other hosts become
+// parameters named addr, as the parsers of go-redis expect them. port is the default port.
 func splitHosts(base, rest, port string) (*url.URL, error) {
 	end := strings.IndexAny(rest, "/?#")
 	if end < 0 {
@@ -150,7 +153,7 @@ func splitHosts(base, rest, port string) (*url.URL, error) {
 	return u, nil
 }
 
-// tls returns the TLS settings of the deployment, which are nil without TLS.
+// tls returns a pointer to the TLS settings of the deployment. The settings are nil without TLS.
 func (r Redis) tls() **tls.Config {
 	switch {
 	case r.sentinel != nil:
@@ -162,7 +165,7 @@ func (r Redis) tls() **tls.Config {
 	}
 }
 
-// IsVerified reports whether connections use TLS with verified certificates, and a password.
+// IsVerified reports whether connections use a password, and TLS with verified certificates.
 // Sentinels need a password too: without one, any client could make them name another master.
 func (r Redis) IsVerified() bool {
 	t := *r.tls()
@@ -170,6 +173,7 @@ func (r Redis) IsVerified() bool {
 		(r.sentinel == nil || r.sentinel.SentinelPassword != "")
 }
 
+// password returns the password of Redis, not that of Sentinels.
 func (r Redis) password() string {
 	switch {
 	case r.sentinel != nil:

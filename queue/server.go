@@ -31,25 +31,26 @@ type ServerConfig struct {
 	WebhookConcurrency int
 	// Queues lists the queues to serve; default all.
 	Queues []models.Queue
-	// ShutdownTimeout bounds the wait for running tasks in a shutdown; default 40 s. It must exceed
-	// the time that a run needs after its context has ended.
+	// ShutdownTimeout bounds the wait of Shutdown for running tasks; default 40 s. It must exceed
+	// the time that a run needs after the end of its context.
 	ShutdownTimeout time.Duration
 	Tracer          *tracing.Tracer // nil records nothing
 	Log             *slog.Logger
 }
 
 const (
-	// sweepsPoll is the pause between two polls of an empty queue of sweeps, for a server of no
-	// other queue. Other servers have an idle gate.
+	// sweepsPoll is the pause between two polls of an Asynq server that serves only sweeps. Other
+	// Asynq servers have an idle gate.
 	sweepsPoll = 100 * time.Millisecond
-	// forwardInterval is how often Asynq moves retries that are due to the pending tasks.
+	// forwardInterval is the time between two checks of Asynq for retries that are due. Asynq then
+	// moves them to the pending tasks.
 	forwardInterval = time.Second
-	// webhookForwardInterval is forwardInterval for webhooks. It is shorter because hanging
-	// endpoints cause many retries, which would become pending in bursts.
+	// webhookForwardInterval is forwardInterval for webhooks. It is shorter, because hanging
+	// endpoints cause many retries, which would otherwise become pending in bursts.
 	webhookForwardInterval = 250 * time.Millisecond
 )
 
-// Server fetches tasks and runs their jobs.
+// Server fetches tasks from Redis and runs their jobs.
 type Server struct {
 	servers []*asynq.Server // one for each queue with slots of its own, one for the other queues
 	jobs    Jobs
@@ -58,7 +59,7 @@ type Server struct {
 	tasks   *asynq.Client // for retries of bundle members
 	slots   chan struct{} // full while every webhook slot is in use
 	log     *slog.Logger
-	queues  []models.Queue
+	queues  []models.Queue // those that the server serves
 	gate    *idleGate
 
 	gated      redis.UniversalClient // the client of the Asynq servers, whose commands pass the gate
@@ -70,8 +71,8 @@ type Server struct {
 	shutdownTimeout time.Duration
 }
 
-// NewServer returns a server. It does nothing before Start. The client is a *redis.Client or a
-// *redis.ClusterClient.
+// NewServer returns a server, which does nothing before Start. The client must be a *redis.Client
+// or a *redis.ClusterClient; with any other, Start fails.
 func NewServer(client redis.UniversalClient, jobs Jobs, cfg ServerConfig) *Server {
 	cfg.Concurrency = cmp.Or(max(cfg.Concurrency, 0), defaultSlots[models.QueueDebits])
 	cfg.CheckoutConcurrency = cmp.Or(max(cfg.CheckoutConcurrency, 0), defaultSlots[models.QueueCheckout])
@@ -116,8 +117,8 @@ func NewServer(client redis.UniversalClient, jobs Jobs, cfg ServerConfig) *Serve
 	return s
 }
 
-// addGate creates the client of the Asynq servers, whose commands pass the idle gate. It shares the
-// connections of the server's client, but in a Cluster it needs its own.
+// addGate creates the client of the Asynq servers, whose commands pass the idle gate. That client
+// shares the connections of the server's client. In a Cluster it has connections of its own.
 func (s *Server) addGate() {
 	switch client := s.client.(type) {
 	case *redis.Client:
@@ -132,6 +133,8 @@ func (s *Server) addGate() {
 	s.gated.AddHook(s.gate)
 }
 
+// newAsynq returns an Asynq server for the queues, by priority, with concurrency slots. poll is the
+// pause after a poll that found nothing, and forward the interval between checks for due retries.
 func (s *Server) newAsynq(
 	queues map[string]int, concurrency int, poll, forward time.Duration, cfg ServerConfig,
 ) *asynq.Server {
@@ -158,7 +161,7 @@ func (s *Server) logFailure(ctx context.Context, t *asynq.Task, err error) {
 	s.log.Log(withIDs(ctx, t), level, "task failed", logs.Outage(err), "error", err)
 }
 
-// Start starts fetching tasks and returns.
+// Start starts to fetch tasks, and returns at once.
 func (s *Server) Start() error {
 	if s.gated == nil {
 		return fmt.Errorf("queue: start: a %T cannot serve the queues", s.client)
@@ -179,7 +182,7 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// ProcessTask implements asynq.Handler.
+// ProcessTask implements asynq.Handler. It runs the jobs of a plain task or of a bundle.
 func (s *Server) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	s.running.Add(1)
 	defer s.running.Done()
@@ -220,8 +223,8 @@ func (s *Server) runJob(ctx context.Context, task models.Task) (err error) {
 	return job.Run(ctx, task)
 }
 
-// Shutdown stops fetching and cancels the contexts of the running tasks. It then waits until they
-// have returned, for ShutdownTimeout at most.
+// Shutdown stops fetching and cancels the contexts of the running tasks. It then waits until their
+// runs have returned, for ShutdownTimeout at most.
 func (s *Server) Shutdown() {
 	s.gate.open()
 	for _, server := range s.servers {
@@ -255,8 +258,8 @@ func (l asynqLog) Info(args ...any)  { l.log.Debug("asynq", "message", fmt.Sprin
 func (l asynqLog) Warn(args ...any)  { l.logAt(slog.LevelWarn, fmt.Sprint(args...)) }
 func (l asynqLog) Error(args ...any) { l.logAt(slog.LevelError, fmt.Sprint(args...)) }
 
-// aboutTasks holds the beginnings of Asynq's warnings and errors about tasks. All others are about
-// Redis.
+// aboutTasks holds the beginnings of Asynq's warnings and errors about tasks. Its other warnings
+// and errors are about Redis.
 var aboutTasks = []string{"recovering from panic", "Retry exhausted", "Quitting worker", "revoke task"}
 
 // logAt writes a warning or an error, marked as an outage of Redis unless it is about a task.

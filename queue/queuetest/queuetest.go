@@ -1,6 +1,6 @@
 // Package queuetest gives tests a private Redis, and control over it. Each server is a process of
-// its own, so that FLUSHALL, a stop or a kill does not affect other tests. It ends with the test,
-// even if the test process is killed.
+// its own, so that FLUSHALL, a stop or a kill does not affect other tests. The server ends with the
+// test, on Linux even if the test process is killed. A helper that fails makes the test fail.
 package queuetest
 
 import (
@@ -15,8 +15,8 @@ import (
 	"partnerbilling/deploy/local"
 )
 
-// urlEnv names the environment variable with the redis:// URL of the server that Redis uses instead
-// of a private one.
+// urlEnv names an environment variable. If set, it holds the redis:// URL of a server that the
+// function Redis uses instead of a private one.
 const urlEnv = "SVC_TEST_REDIS_URL"
 
 // Server is a private Redis without persistence. It is empty after each start.
@@ -29,8 +29,8 @@ type Server struct {
 }
 
 // Redis returns the redis:// URL of an empty private Redis. If SVC_TEST_REDIS_URL is set, it
-// returns that URL and flushes its database before and after the test: such tests cannot run in
-// parallel.
+// returns the URL in that variable, and flushes the database there before and after the test. Tests
+// that share this database cannot run in parallel.
 func Redis(t testing.TB) string {
 	t.Helper()
 	url := os.Getenv(urlEnv)
@@ -42,7 +42,8 @@ func Redis(t testing.TB) string {
 	return url
 }
 
-// Start starts a private Redis. Tests that only need its URL call Redis.
+// Start starts a private Redis, which stops at the end of the test. Tests that only need its URL
+// call Redis.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	servers, err := local.Temp(t.Context(), local.Options{Ephemeral: true, WithoutPostgres: true})
@@ -53,8 +54,8 @@ func Start(t testing.TB) *Server {
 	return &Server{URL: servers.RedisURL, t: t, server: servers.Redis}
 }
 
-// Sentinels starts a master with a replica under three Sentinels, which fail over after half a
-// second without an answer.
+// Sentinels starts a master with one replica under three Sentinels. They fail over when the master
+// has not answered for half a second. All stop at the end of the test.
 func Sentinels(t testing.TB) *local.SentinelGroup {
 	t.Helper()
 	group, err := local.TempSentinels(t.Context(), 1, 500*time.Millisecond, nil)
@@ -65,8 +66,8 @@ func Sentinels(t testing.TB) *local.SentinelGroup {
 	return group
 }
 
-// Cluster starts a Redis Cluster of three masters with a replica each, which fails over after half
-// a second without an answer.
+// Cluster starts a Redis Cluster of three masters with a replica each. A replica takes over when
+// its master has not answered for half a second. All stop at the end of the test.
 func Cluster(t testing.TB) *local.RedisCluster {
 	t.Helper()
 	cluster, err := local.TempCluster(t.Context(), 3, 500*time.Millisecond, nil)
@@ -86,7 +87,7 @@ func stop(t testing.TB, servers interface{ Stop(context.Context) error }) {
 	})
 }
 
-// Stop shuts the server down with local.Fast. It does nothing if the server is stopped.
+// Stop stops the server in an orderly way. It does nothing if the server is stopped already.
 func (s *Server) Stop() {
 	s.t.Helper()
 	if err := s.server.Stop(context.Background(), local.Fast); err != nil {
@@ -94,7 +95,7 @@ func (s *Server) Stop() {
 	}
 }
 
-// Kill kills the server with SIGKILL.
+// Kill kills the server with SIGKILL and waits for its end.
 func (s *Server) Kill() { s.server.Kill() }
 
 // Start starts the stopped or killed server again, empty, at the same URL.
@@ -105,7 +106,8 @@ func (s *Server) Start() {
 	}
 }
 
-// Client returns a client of the server at the URL. It is closed at the end of the test.
+// Client returns a client of the server at a redis:// URL. The client is closed at the end of the
+// test.
 func Client(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	o, err := redis.ParseURL(url)
@@ -133,6 +135,7 @@ func Delayed(t testing.TB, client *redis.Client, queue string) int {
 	return int(delayed)
 }
 
+// flush removes all keys from the database of the URL.
 func flush(t testing.TB, url string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
