@@ -41,7 +41,7 @@ func NewCertificates(dir string) (*Certificates, error) {
 	server, err := issue(ca, &x509.Certificate{
 		Subject: pkix.Name{CommonName: "server"}, DNSNames: []string{"localhost"},
 		IPAddresses: []net.IP{net.ParseIP(host)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // a replica is a client
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // also for replicas
 	})
 	if err != nil {
 		return nil, err
