@@ -198,7 +198,7 @@ func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 		slots := d.fleet.slots(q)
 		b.InFlight, b.Total = max(1, slots/2), max(1, slots*3/4)
 	case models.QueueWebhooks:
-		slots := max(d.fleet.slots(q), defaultSlots[q]) // Total must exceed MinRoom
+		slots := max(d.fleet.slots(q), defaultSlots[q])                                 // Total must exceed MinRoom
 		b.Limit, b.Total, b.MinRoom = webhookClaimLimit, 4*slots, webhookClaimLimit*3/4 // see models.Dispatch
 	case models.QueueCheckout, models.QueueSweeps: // few tasks at a time
 	}
