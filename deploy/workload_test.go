@@ -355,6 +355,9 @@ func TestKustomizationIsComplete(t *testing.T) {
 	}
 }
 
+// pinnedImage matches an image whose digest pins it: name, tag, digest.
+var pinnedImage = regexp.MustCompile(`^(\w+):([\w.]+)@sha256:[0-9a-f]{64}$`)
+
 // Redis is durable and does not evict keys. Both databases have the oldest supported version.
 func TestComposeDatabases(t *testing.T) {
 	t.Parallel()
@@ -364,14 +367,17 @@ func TestComposeDatabases(t *testing.T) {
 		!strings.Contains(redis, "--appendonly yes") {
 		t.Errorf("redis runs as %s", redis)
 	}
-	if services["postgres"].Image != "postgres:15" || services["redis"].Image != "redis:7" {
-		t.Errorf("images %s and %s", services["postgres"].Image, services["redis"].Image)
+	for name, version := range map[string]string{"postgres": "15", "redis": "7"} {
+		image := pinnedImage.FindStringSubmatch(services[name].Image)
+		if image == nil || image[1] != name || image[2] != version {
+			t.Errorf("%s has the image %s, want version %s with a digest", name, services[name].Image, version)
+		}
 	}
 }
 
 func TestDockerfileUsesGoVersionOfModule(t *testing.T) {
 	t.Parallel()
-	image := regexp.MustCompile(`(?m)^FROM golang:(\S+) AS build$`).FindStringSubmatch(read(t, "Dockerfile"))
+	image := regexp.MustCompile(`(?m)^FROM golang:([\d.]+)@sha256:[0-9a-f]{64} AS build$`).FindStringSubmatch(read(t, "Dockerfile"))
 	mod := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))
 	if image == nil || mod == nil || image[1] != mod[1] {
 		t.Errorf("Dockerfile and go.mod have the Go versions %q and %q", image, mod)
