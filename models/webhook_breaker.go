@@ -16,8 +16,8 @@ const (
 	WebhookFullWidth = 128
 	// WebhookOpensAfter is the number of consecutive failures that opens the breaker.
 	WebhookOpensAfter = 10
-	// WebhookOpenFor is how long the breaker stays open the first time. Each failed probe doubles
-	// it, up to WebhookOpenAtMost.
+	// WebhookOpenFor is how long the breaker stays open the first time. Each further opening before
+	// the breaker is back at full width doubles it, up to WebhookOpenAtMost.
 	WebhookOpenFor    = 30 * time.Second
 	WebhookOpenAtMost = 10 * time.Minute
 	// WebhookGoneFor is how long an endpoint answers only 410 before it is disabled.
@@ -27,7 +27,8 @@ const (
 // WebhookBreaker limits deliveries to a failing endpoint, and ramps up a recovering one. Width
 // bounds concurrent deliveries: each success adds one, each failure halves it. WebhookOpensAfter
 // consecutive failures open the breaker until OpenUntil. From then on it is half-open: one probe at
-// a time is sent, and the first success closes it with width two. Times are service time.
+// a time is sent. Any success closes it with width two, even that of a delivery that began before
+// it opened. Times are service time.
 type WebhookBreaker struct {
 	Failures  int    // consecutive
 	OpenUntil Millis // 0: closed; in the past: half-open

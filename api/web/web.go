@@ -1,6 +1,6 @@
 // Package web renders the service's pages for people and supplies their security headers. The pages
-// load nothing from other hosts. They work without JavaScript; with it, the hosted pages follow
-// their state and show times in the reader's time zone.
+// load nothing from other hosts. They work without JavaScript; with it, the pages of customers
+// (type Hosted) follow their state and show times in the reader's time zone.
 package web
 
 import (
@@ -61,8 +61,8 @@ const ContentType = "text/html;charset=UTF-8"
 
 var styleDigest, scriptDigest = digest(style), digest(script)
 
-// policy returns a Content-Security-Policy. A page may use its own styles and script, read its
-// state again and submit its own form. Everything else is forbidden.
+// policy returns a Content-Security-Policy. A page may use its own styles, its own script and
+// images of data URLs, read its state again and submit its own form. Everything else is forbidden.
 func policy(styles ...string) string {
 	digests := styleDigest
 	for _, text := range styles {

@@ -34,8 +34,8 @@ the books must agree with its list.
 With --redis, masters of a Redis deployment are killed instead, again and again. Some replicas lag, so that tasks
 are lost. In a Cluster, slots move too. Partners must see no error.
 
-The seed alone determines the faults and their times. The exit code is 1 if anything was lost, debited twice,
-or shown wrongly.`,
+The seed and the flags determine the faults and their times. The exit code is 1 if anything was lost, debited
+twice, or shown wrongly.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !failOver && plan.Redis == "" {
 				return c.run(cmd.Context())
@@ -59,7 +59,7 @@ or shown wrongly.`,
 	cmd.Flags().StringVar(&plan.Redis, "redis", "",
 		"kill masters of a Redis deployment instead: sentinel or cluster, with the other flags of --ha")
 	cmd.Flags().StringVar(&deployment, "deployment", "",
-		"with --ha: fail over the topology of deploy/ha/up with this data folder, whose database is fresh")
+		"with --ha: fail over the topology that deploy/ha/up started in this data folder; its database must be fresh")
 	cmd.Flags().IntVar(&plan.Payments, "payments", 2000, "with --ha: number of payment intents to create")
 	cmd.Flags().StringSliceVar(&c.Kinds, "kinds", nil, "inject only these kinds of fault")
 	cmd.Flags().DurationVar(&c.settleWithin, "settle-within", 5*time.Minute,

@@ -23,7 +23,7 @@ func (p *program) customerCommand() *cobra.Command {
 }
 
 // oneCustomer returns a command with a Site and a customerReference as arguments. It calls do with
-// both, and with the master keys in the store.
+// both, and with a store that has the master keys.
 func (p *program) oneCustomer(
 	use, short string, do func(ctx context.Context, store *models.Store, site models.SiteID, reference string) error,
 ) *cobra.Command {

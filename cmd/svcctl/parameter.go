@@ -25,8 +25,8 @@ const (
 	kindJSON       // JSON, or @ and the name of a file that holds JSON
 )
 
-// parameter describes a query parameter or a field of a body, and the flag or argument that sets
-// it.
+// parameter describes a query parameter, a segment of the path or a field of a body, and the flag
+// or argument that sets it.
 type parameter struct {
 	name  string // in the API
 	kind  kind

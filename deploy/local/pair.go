@@ -22,8 +22,9 @@ const (
 	replicaTimeout = time.Minute
 )
 
-// TempPair starts a pair in temporary data folders that Stop removes, without Redis. Even ephemeral
-// servers keep their commits if their processes are killed. Replication is asynchronous.
+// TempPair starts a pair in temporary data folders that Stop removes, without Redis. The servers
+// keep their commits if their processes are killed, also with o.Ephemeral. Replication is
+// asynchronous.
 func TempPair(ctx context.Context, o Options) (*Pair, error) {
 	o.WithoutRedis, o.replicated = true, true
 	first, err := Temp(ctx, o)

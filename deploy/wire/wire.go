@@ -75,8 +75,8 @@ func New(upstream string) (*Wire, error) {
 // Address returns the address that the wire listens on: 127.0.0.1:PORT.
 func (w *Wire) Address() string { return w.port.Address() }
 
-// Through returns a server's URL with the wire's address in place of the server's. It returns a URL
-// that it cannot parse unchanged.
+// Through returns a server's URL with the wire's address in place of the server's. If it cannot
+// parse the URL, it returns the URL unchanged.
 func (w *Wire) Through(server string) string {
 	u, err := url.Parse(server)
 	if err != nil {

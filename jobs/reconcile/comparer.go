@@ -3,9 +3,9 @@
 //
 // The comparison reads the rail's list by time, in pages. It reads the ledger in windows of time,
 // and within a window by Site, time and key. The rail's list has a watermark below which it never
-// changes. The comparison ends there, or RecordingDelay before now if that is earlier: by then, the
-// service has recorded the rail's answers. A debit without an entry is in flight while its row or
-// payment is open. It is no finding, and the reconciliation task looks at it again.
+// changes. The comparison ends there, or RecordingDelay before now if that is earlier: the service
+// has recorded the rail's answers up to that time. A debit without an entry is in flight while its
+// row or payment is open. It is no finding, and the reconciliation task looks at it again.
 //
 // The ledger stays behind the list by Skew, so that the list shows a debit before the ledger shows
 // its entry. If an entry's debit was not listed, the comparison looks it up on the rail: the debit
@@ -14,8 +14,8 @@
 //
 // Memory is bounded: a page of the list, a page of the ledger, and the digests of the keys listed
 // last. The ledger is compared in windows of at most one page, or of one millisecond. Differences
-// are handed over after at most maxLookups look-ups. The comparison holds no transaction and no
-// lock while it calls the rail.
+// are handed over after each full chunk of maxLookups look-ups, or once there are maxLookups. The
+// comparison holds no transaction and no lock while it calls the rail.
 package reconcile
 
 import (
@@ -42,7 +42,7 @@ const (
 
 	// ledgerPage is the number of ledger entries that one statement reads.
 	ledgerPage = 500
-	// maxLookups is the maximum number of keys that are looked up within one step.
+	// maxLookups is the maximum number of keys of one look-up.
 	maxLookups = 100
 )
 
@@ -73,7 +73,8 @@ func (e *ForgottenError) Error() string {
 
 // Compare compares debits and entries from the time from, inclusive, to the time to, exclusive. It
 // calls do with each step, in order of time, and returns an error of do at once. Compare ends
-// before to if the rail's watermark, or RecordingDelay before now, is earlier.
+// before to if the rail's watermark, or RecordingDelay before now, is earlier. It leaves the
+// entries of the last Skew before its end to a later call.
 //
 // Errors: *ForgottenError if the rail's list does not reach back to from; ErrRail if the rail gives
 // no answer; errors of do and of the store.
@@ -199,8 +200,8 @@ func (r *run) nextWindow(
 }
 
 // compareEntries looks up the entries on the rail whose debits were not listed. It reports a step
-// after every maxLookups look-ups. The differences found so far then do not wait for a rail that is
-// slow or has lost its debits.
+// after each full chunk of maxLookups look-ups, or once there are maxLookups differences. The
+// differences found so far then do not wait for a rail that is slow or has lost its debits.
 func (r *run) compareEntries(ctx context.Context, entries []models.LedgerEntry) error {
 	r.step.Entries += len(entries)
 	var unlisted []string

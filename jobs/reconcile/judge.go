@@ -280,7 +280,7 @@ func compareSubject(s models.DebitSubject, f Fact) (kind models.DifferenceKind, 
 }
 
 // nowSays precedes the present status in the detail of a debit that the rail denies later. The text
-// before it is the detail of the earlier comparison.
+// before it is the detail of the earlier comparison, or the new one if the kind has changed.
 const nowSays = "; the rail now says "
 
 // deniedLaterDetail returns the detail of a difference d whose debit the rail denies later.

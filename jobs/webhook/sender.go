@@ -98,8 +98,8 @@ func (s *Sender) Close() {
 	s.fresh.CloseIdleConnections()
 }
 
-// newClient returns a client that keeps connections, or with fresh one that opens a connection for
-// each request.
+// newClient returns a client that keeps connections or, if fresh is set, opens one for each
+// request.
 func (s *Sender) newClient(cfg Config, fresh bool) *http.Client {
 	// A dial may outlast its attempt, because the connection may serve another attempt. The
 	// time-outs of dial and handshake end it in any case.
@@ -154,7 +154,7 @@ func (s *Sender) guard(ctx context.Context, network, address string, _ syscall.R
 		return models.ErrWebhookAddress
 	}
 	if err := s.targets.CheckAddr(addr); err != nil {
-		return err // the address is not recorded, since it would reveal internal names
+		return err // not recorded: the partner would see where an internal name leads
 	}
 	if last, ok := ctx.Value(lastAddressKey{}).(*lastAddress); ok {
 		last.set(address)

@@ -7,7 +7,8 @@ import (
 	"partnerbilling/models"
 )
 
-// SetClock freezes the store's service time. Afterwards only SetClock and AdvanceClock move it.
+// SetClock freezes the store's service time. Afterwards it moves only when it is set or advanced,
+// not with real time.
 func SetClock(t testing.TB, store *models.Store, at models.Millis) {
 	t.Helper()
 	execClock(t, store, "UPDATE service_clock SET frozen_ms = ?, offset_ms = 0", int64(at))

@@ -26,7 +26,8 @@ type inputError string
 
 func (e inputError) Error() string { return string(e) }
 
-// doneCookie is the name of the cookie with the message about the last act. The next page shows it.
+// doneCookie is the name of the cookie with the message about the last act. The next page that does
+// not reload itself shows it.
 const doneCookie = "ops-done"
 
 // visit is one request to the pages.
@@ -91,7 +92,8 @@ func (v *visit) form(name string) string { return strings.TrimSpace(v.r.PostForm
 // query returns a parameter of the page's address, without white space around it.
 func (v *visit) query(name string) string { return strings.TrimSpace(v.r.URL.Query().Get(name)) }
 
-// back redirects to the page that the form has come from, which shows the message.
+// back redirects to the page that the form has come from. That page shows the message, unless it
+// reloads itself.
 func (v *visit) back(message string) error {
 	target := Path
 	if next, err := url.Parse(v.form("next")); err == nil && next.Host == "" && next.Scheme == "" &&
@@ -133,9 +135,9 @@ type base struct {
 	Title   string
 	Tab     string // the current tab of the navigation
 	Refresh int    // seconds until the page reloads itself; 0: never
-	Content any
 
 	// Filled in by render.
+	Content     any
 	Operator    operator.Operator
 	Environment models.Environment
 	Pauses      []models.Pause

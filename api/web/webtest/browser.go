@@ -57,7 +57,7 @@ func Start(t testing.TB) *Browser {
 	return &Browser{ctx}
 }
 
-// Tab is a tab of a browser, with cookies of its own. One goroutine uses it at a time.
+// Tab is a tab of a browser. One goroutine uses it at a time.
 type Tab struct {
 	t    testing.TB
 	ctx  context.Context
@@ -68,8 +68,8 @@ type Tab struct {
 	reported []string // errors that the browser reported
 }
 
-// Tab opens a tab for the pages of a service at the URL base. The tab ends with the test, and all
-// failures of its methods fail the test.
+// Tab opens a tab for the pages of a service at the URL base. The tab has cookies of its own and
+// ends with the test. All failures of its methods fail the test.
 func (b *Browser) Tab(t testing.TB, base string) *Tab {
 	t.Helper()
 	return open(t, b.ctx, base, chromedp.WithNewBrowserContext())
@@ -94,8 +94,8 @@ func open(t testing.TB, parent context.Context, base string, options ...chromedp
 	return tab
 }
 
-// listen collects errors: failed scripts, failed requests and violations of a page's policy. An
-// error status of the document itself does not count.
+// listen collects errors: failed scripts, calls of console.error, failed requests and violations of
+// a page's policy. An error status of the page that Open opened does not count.
 func (tab *Tab) listen(event any) {
 	tab.mu.Lock()
 	defer tab.mu.Unlock()

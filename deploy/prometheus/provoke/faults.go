@@ -19,7 +19,8 @@ type fault struct {
 	longer time.Duration // replaces the usual bound of the wait for the alerts, if it is above
 }
 
-// end ends a fault. It is nil for a fault that ends by itself, or that a later fault ends.
+// end ends a fault. It is nil for a fault that ends by itself, that a later fault ends, or that
+// lasts until the end of the run.
 type end func(context.Context) error
 
 // within returns the bound of the wait for the alerts.
@@ -195,10 +196,11 @@ var faults = []fault{
 	},
 }
 
-// unprovoked says of each alert that no fault provokes why only alerts_test.yaml tests it.
+// unprovoked holds the alerts that no fault lists in fires, each with the reason why only
+// alerts_test.yaml tests it.
 var unprovoked = map[string]string{
 	"SvcApiErrorsSlow":      "needs errors for half an hour at a low rate",
-	"SvcApiBodiesRefused":   "needs many large bodies; loadgen overload makes them",
+	"SvcApiBodiesRefused":   "needs many large bodies; loadgen hostile makes them",
 	"SvcApiConnectionsFull": "needs more connections than one process opens; loadgen hostile makes them",
 	"SvcRailContradiction":  "needs a rail that breaks its contract",
 	"SvcRailUndecidable":    "needs a rail that breaks its contract",

@@ -77,7 +77,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 			t.Parallel()
 			f := open(t)
 			if f.Advance == nil {
-				t.Skip("the rail has no clock")
+				t.Skip("the rail has no accounts that depend on time")
 			}
 			test(t, f)
 		})
