@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"partnerbilling/deploy/kubernetes"
 )
 
 // soakFleet is an haFleet for a soak run, with several APIs and workers. restart replaces them as
@@ -19,6 +21,7 @@ type soakFleet struct {
 	*haFleet
 	recorder *soakRecorder // the transport of the partners' programs
 	random   *rand.Rand
+	preStop  time.Duration // from the decision to end an API until its SIGTERM, as deployed
 	workers  []*soakProcess
 	ending   *soakProcess // the API that is being replaced; may be nil
 
@@ -35,12 +38,8 @@ type soakProcess struct {
 	base    string // URL of the process
 }
 
-const (
-	soakProcesses = 2 // number of APIs, and of workers
-	// preStop is the time from the decision to end a process until its SIGTERM, as in
-	// deploy/kubernetes/api.yaml.
-	preStop = 5 * time.Second
-)
+// soakProcesses is the number of APIs, and of workers.
+const soakProcesses = 2
 
 // newSoakFleet returns a fleet that is not open yet.
 func newSoakFleet(svc string, seed uint64) *soakFleet {
@@ -58,8 +57,11 @@ func newSoakFleet(svc string, seed uint64) *soakFleet {
 }
 
 // open starts the servers, the gateway, the APIs and the workers, and creates the partners.
-func (f *soakFleet) open(ctx context.Context) error {
+func (f *soakFleet) open(ctx context.Context) (err error) {
 	f.prepare()
+	if f.preStop, err = kubernetes.PreStop(); err != nil {
+		return err
+	}
 	for _, step := range []func(context.Context) error{f.openServers, f.seed} {
 		if err := step(ctx); err != nil {
 			return err
@@ -124,12 +126,12 @@ func (f *soakFleet) restart(ctx context.Context) error {
 		f.route(append(slices.Clone(f.apis), old)...)
 		// The old API still gets new connections until all routers know that the API is about to
 		// end.
-		known := between(f.random, preStop/5, preStop*4/5)
+		known := between(f.random, f.preStop/5, f.preStop*4/5)
 		if err := wait(ctx, known); err != nil {
 			return err
 		}
 		f.route(f.apis...)
-		if err := wait(ctx, preStop-known); err != nil {
+		if err := wait(ctx, f.preStop-known); err != nil {
 			return err
 		}
 		f.endProcess(old)

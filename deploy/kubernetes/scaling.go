@@ -1,5 +1,5 @@
-// Package kubernetes holds the manifests of a production deployment. [WorkerScaling] reads from
-// them how the workers scale.
+// Package kubernetes holds the manifests of a production deployment. [WorkerScaling] and [PreStop]
+// read from them how the workers scale and how the API ends.
 package kubernetes
 
 import (
@@ -139,6 +139,24 @@ func WorkerScaling() (Scaling, error) { return parseScaling(workerManifest) }
 // parseScaling returns the scaling of a manifest's ScaledObject. A manifest without one, or with
 // several, is an error.
 func parseScaling(manifest []byte) (s Scaling, err error) {
+	text, err := document(manifest, "ScaledObject")
+	if err != nil {
+		return s, err
+	}
+	var object scaledObject
+	strict := yaml.NewDecoder(bytes.NewReader(text))
+	strict.KnownFields(true)
+	if err := strict.Decode(&object); err != nil {
+		return s, err
+	}
+	if s, err = object.scaling(); err != nil {
+		err = fmt.Errorf("ScaledObject %s: %w", object.Metadata.Name, err)
+	}
+	return s, err
+}
+
+// document returns the only document of a kind in a manifest.
+func document(manifest []byte, kind string) (text []byte, err error) {
 	documents, found := yaml.NewDecoder(bytes.NewReader(manifest)), 0
 	for {
 		var document map[string]any
@@ -147,30 +165,20 @@ func parseScaling(manifest []byte) (s Scaling, err error) {
 			break
 		}
 		if err != nil {
-			return s, err
+			return nil, err
 		}
-		if document["kind"] != "ScaledObject" {
+		if document["kind"] != kind {
 			continue
 		}
 		found++
-		text, err := yaml.Marshal(document)
-		if err != nil {
-			return s, err
-		}
-		var object scaledObject
-		strict := yaml.NewDecoder(bytes.NewReader(text))
-		strict.KnownFields(true)
-		if err := strict.Decode(&object); err != nil {
-			return s, err
-		}
-		if s, err = object.scaling(); err != nil {
-			return s, fmt.Errorf("ScaledObject %s: %w", object.Metadata.Name, err)
+		if text, err = yaml.Marshal(document); err != nil {
+			return nil, err
 		}
 	}
 	if found != 1 {
-		return s, fmt.Errorf("the manifest has %d ScaledObjects", found)
+		return nil, fmt.Errorf("the manifest has %d documents of the kind %s", found, kind)
 	}
-	return s, nil
+	return text, nil
 }
 
 func (o scaledObject) scaling() (Scaling, error) {
