@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -9,38 +10,53 @@ import (
 // transcript keeps the end of the output of a process, and the first lines that report a bug. It is
 // safe for concurrent use.
 type transcript struct {
-	mu    sync.Mutex
-	tail  []byte
-	fatal []string // the first 10 lines with one of fatalMarkers
+	mu      sync.Mutex
+	tail    []byte
+	checked int      // length of the beginning of tail whose lines are checked for fatalMarkers
+	fatal   []string // the first maxFatal lines with one of fatalMarkers
 }
 
-// transcriptSize is the minimum number of bytes that a transcript keeps of a longer output.
-const transcriptSize = 1 << 20
+const (
+	// transcriptSize is the minimum number of bytes that a transcript keeps of a longer output.
+	transcriptSize = 1 << 20
+	// maxFatal is the maximum number of lines that a transcript keeps as reports of bugs.
+	maxFatal = 10
+)
 
 // fatalMarkers are texts that no process may print under any fault.
 var fatalMarkers = []string{"panic:", "fatal error:", "DATA RACE", "concurrent map"}
 
-// Write implements io.Writer. It misses a marker that is split between two calls.
+// Write implements io.Writer.
 func (t *transcript) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for line := range bytes.Lines(b) {
-		for _, marker := range fatalMarkers {
-			if len(t.fatal) < 10 && bytes.Contains(line, []byte(marker)) {
-				t.fatal = append(t.fatal, strings.TrimSpace(string(line)))
-			}
-		}
-	}
 	t.tail = append(t.tail, b...)
-	if len(t.tail) > 2*transcriptSize {
-		t.tail = append([]byte(nil), t.tail[len(t.tail)-transcriptSize:]...)
+	if end := bytes.LastIndexByte(b, '\n') + 1; end > 0 {
+		end += len(t.tail) - len(b)
+		t.fatal = append(t.fatal, fatalLines(t.tail[t.checked:end])...)
+		t.fatal, t.checked = t.fatal[:min(len(t.fatal), maxFatal)], end
+	}
+	if excess := len(t.tail) - transcriptSize; excess > transcriptSize {
+		t.tail, t.checked = bytes.Clone(t.tail[excess:]), max(0, t.checked-excess)
 	}
 	return len(b), nil
 }
 
-// read returns the end of the output, and the lines that report a bug.
+// fatalLines returns the lines of a text that contain one of fatalMarkers.
+func fatalLines(text []byte) (fatal []string) {
+	for line := range bytes.Lines(text) {
+		isIn := func(marker string) bool { return bytes.Contains(line, []byte(marker)) }
+		if slices.ContainsFunc(fatalMarkers, isIn) {
+			fatal = append(fatal, strings.TrimSpace(string(line)))
+		}
+	}
+	return fatal
+}
+
+// read returns the end of the output, and the lines that report a bug. The last line may be
+// incomplete.
 func (t *transcript) read() (tail []byte, fatal []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return bytes.Clone(t.tail), t.fatal
+	return bytes.Clone(t.tail), slices.Concat(t.fatal, fatalLines(t.tail[t.checked:]))
 }
