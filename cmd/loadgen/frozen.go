@@ -163,10 +163,14 @@ func (f *frozen) freeze(ctx context.Context, server string, to frozenSeries) err
 
 // freezeOpen freezes the open connections, and measures the time until work continues over new
 // ones.
-func (f *frozen) freezeOpen(ctx context.Context, w *wire.Wire, to frozenSeries) error {
-	if err := errors.Join(f.recordInFlight(ctx), w.Begin(1, wire.Fault{FreezeOpen: true})); err != nil {
+func (f *frozen) freezeOpen(ctx context.Context, w *wire.Wire, to frozenSeries) (err error) {
+	if err := f.recordInFlight(ctx); err != nil {
 		return err
 	}
+	if err := w.Begin(1, wire.Fault{FreezeOpen: true}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.End(1)) }()
 	began := time.Now()
 	f.gateway.resetGap(began)
 	answered := make(chan float64, 1)
@@ -178,7 +182,7 @@ func (f *frozen) freezeOpen(ctx context.Context, w *wire.Wire, to frozenSeries) 
 	to.inFlight.add(inFlight)
 	to.answer.add(<-answered)
 	to.gap.add(f.gateway.longestGap(time.Now()).Seconds())
-	return w.End(1)
+	return nil
 }
 
 // freezeAll freezes all connections until the thaw, and measures the time from the thaw until work
@@ -187,10 +191,7 @@ func (f *frozen) freezeAll(ctx context.Context, w *wire.Wire, to frozenSeries) e
 	if err := w.Begin(1, wire.Fault{Freeze: true}); err != nil {
 		return err
 	}
-	if err := wait(ctx, f.thaw); err != nil {
-		return err
-	}
-	if err := w.End(1); err != nil {
+	if err := errors.Join(wait(ctx, f.thaw), w.End(1)); err != nil {
 		return err
 	}
 	began := time.Now()
