@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -90,7 +91,7 @@ func (m *member) current(ctx context.Context) *os.Process {
 }
 
 // kill kills the process. It is restarted after the time down, or after minRestartDelay if that is
-// longer.
+// longer. A process that has just ended counts as killed.
 func (m *member) kill(ctx context.Context, down time.Duration) error {
 	p := m.current(ctx)
 	if p == nil {
@@ -99,16 +100,25 @@ func (m *member) kill(ctx context.Context, down time.Duration) error {
 	m.mu.Lock()
 	m.stayDown = down
 	m.mu.Unlock()
-	return p.Kill()
+	return ignoreEnded(p.Kill())
 }
 
-// pause stops the process with SIGSTOP, and continues it after d.
+// ignoreEnded returns nil if err says that the process has ended, and err otherwise.
+func ignoreEnded(err error) error {
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}
+
+// pause stops the process with SIGSTOP, and continues it after d. It does nothing to a process that
+// has just ended.
 func (m *member) pause(ctx context.Context, d time.Duration) error {
 	p := m.current(ctx)
 	if p == nil {
 		return ctx.Err()
 	}
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
+	if err := ignoreEnded(p.Signal(syscall.SIGSTOP)); err != nil {
 		return err
 	}
 	sleep(ctx, d)

@@ -150,10 +150,7 @@ func (p *process) terminate() error {
 func (p *process) kill() error {
 	err := p.cmd.Process.Kill()
 	<-p.done
-	if errors.Is(err, os.ErrProcessDone) {
-		return nil
-	}
-	return err
+	return ignoreEnded(err)
 }
 
 // stderrTail returns the end of the process's log as an error; nil if there is none.
@@ -183,7 +180,7 @@ func checkRunning(processes ...*process) error {
 	for _, p := range processes {
 		select {
 		case <-p.done:
-			return errors.Join(fmt.Errorf("%s has ended: %w", p.name, p.err), p.stderrTail())
+			return errors.Join(fmt.Errorf("%s has ended: %s", p.name, p.cmd.ProcessState), p.stderrTail())
 		default:
 		}
 	}
