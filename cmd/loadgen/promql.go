@@ -27,25 +27,23 @@ type sample struct {
 
 var (
 	promAggregation = regexp.MustCompile(`^(max|sum)\(([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\)$`)
-	promMatcher     = regexp.MustCompile(`^(\w+)(=~?)"([^"\\]*)"$`)
+	promMatcher     = regexp.MustCompile(`^\s*(\w+)\s*(=~?)\s*"([^"\\]*)"\s*(?:,\s*|$)`)
 )
 
 // parsePromQuery parses a query such as max(metric{label="value", label=~"expression"}), or the
-// same with sum. A value in quotes must not contain a comma.
+// same with sum.
 func parsePromQuery(text string) (q promQuery, err error) {
 	parts := promAggregation.FindStringSubmatch(text)
 	if parts == nil {
 		return q, fmt.Errorf("the query %q is neither the maximum nor the sum of a metric", text)
 	}
 	q = promQuery{sum: parts[1] == "sum", metric: parts[2], matchers: map[string]*regexp.Regexp{}}
-	for part := range strings.SplitSeq(parts[3], ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
-		}
-		m := promMatcher.FindStringSubmatch(part)
+	for rest := strings.TrimSpace(parts[3]); rest != ""; {
+		m := promMatcher.FindStringSubmatch(rest)
 		if m == nil {
-			return q, fmt.Errorf("the query %q has the matcher %q, which is neither = nor =~", text, part)
+			return q, fmt.Errorf("the query %q has matchers other than = and =~ at %q", text, rest)
 		}
+		rest = rest[len(m[0]):]
 		if m[2] == "=" {
 			m[3] = regexp.QuoteMeta(m[3])
 		}

@@ -35,6 +35,9 @@ func TestPromQuery(t *testing.T) {
 		`max(late{queue="debits", site="a"})`:     {},
 		`max(late{queue=~"debit"})`:               {},
 		`max(late{queue="debits|checkout"})`:      {},
+		`max(late{queue=~"debits|x{1,2}"})`:       {12.5, true},
+		`max(late{queue="debits",})`:              {12.5, true},
+		`max(late{queue="checkout,webhooks"})`:    {},
 		`max(nothing)`:                            {},
 	} {
 		q, err := parsePromQuery(text)
@@ -48,7 +51,7 @@ func TestPromQuery(t *testing.T) {
 	}
 	for _, text := range []string{
 		"late", "avg(late)", "max(rate(settled_total[1m]))", `max(late{queue!="debits"})`, `max(late) + 1`,
-		`max(late{queue=~"("})`, "",
+		`max(late{queue=~"("})`, `max(late{queue="debits" site="a"})`, `max(late{,})`, "",
 	} {
 		if q, err := parsePromQuery(text); err == nil {
 			t.Errorf("%q was read as %+v", text, q)
