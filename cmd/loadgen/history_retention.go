@@ -13,8 +13,6 @@ import (
 const (
 	// historySubmitters is the number of goroutines that submit small batches at the same time.
 	historySubmitters = 4
-	// retentionLimit is the limit of DropOldPartitions. The sweep uses the same.
-	retentionLimit = 500
 	// retentionWithin bounds the time of dropPartition.
 	retentionWithin = time.Minute
 )
@@ -76,7 +74,7 @@ func (b *bench) dropPartition(ctx context.Context) (began, ended time.Time, err 
 	defer cancel()
 	err = await(ctx, time.Second, func() (bool, error) {
 		began = time.Now()
-		n, err := b.store.DropOldPartitions(ctx, retentionLimit)
+		n, err := b.store.DropOldPartitions(ctx, 1)
 		ended = time.Now()
 		return n > 0, err
 	})
