@@ -156,8 +156,7 @@ func (c *chaosFleet) site(ctx context.Context, organisation models.OrganisationI
 	group.SetLimit(8)
 	for i := range chaosCustomers {
 		group.Go(func() error {
-			behaviour, _ := chaosBehaviour(i)
-			return signUp(ctx, c.store, site, fmt.Sprint(i), behaviour)
+			return signUp(ctx, c.store, site, fmt.Sprint(i), chaosBehaviour(i))
 		})
 	}
 	return site, group.Wait()

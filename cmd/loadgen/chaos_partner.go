@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,13 +63,22 @@ type sentBatch struct {
 // of a few do not simply succeed.
 const chaosCustomers = 200
 
-// chaosBehaviour returns the behaviour of the customer with the number, and the outcome of the
-// customer's debits.
-func chaosBehaviour(customer int) (models.Behaviour, string) {
-	// behaviour maps customers to indexes into behaviours. Others have index 0: they pay.
-	behaviour := map[int]int{7: 3, 27: 4, 47: 5, 67: 6, 87: 7, 107: 8, 127: 9, 147: 9, 167: 9}
-	b := behaviours[behaviour[customer]]
-	return models.Behaviour(b.behaviour), b.outcome
+// chaosBehaviours maps numbers of customers to their behaviours. All other customers pay.
+var chaosBehaviours = map[int]models.Behaviour{
+	7:   models.BehaviourInsufficientFunds,
+	27:  models.BehaviourAccountUnavailable,
+	47:  models.BehaviourLimitExceeded,
+	67:  models.BehaviourDeclines,
+	87:  models.BehaviourSlow,
+	107: models.BehaviourBankDown,
+	127: models.BehaviourAnswerLost,
+	147: models.BehaviourAnswerLost,
+	167: models.BehaviourAnswerLost,
+}
+
+// chaosBehaviour returns the behaviour of the customer with the number.
+func chaosBehaviour(customer int) models.Behaviour {
+	return cmp.Or(chaosBehaviours[customer], models.BehaviourPays)
 }
 
 // outstandingBatches is the maximum number of batches that a partner has open.
@@ -341,7 +351,7 @@ func (b *sentBatch) plausible(i int, row client.RowStatus) bool {
 	if _, err := fmt.Sscan(b.Rows[i].CustomerReference, &customer); err != nil {
 		return false
 	}
-	_, want := chaosBehaviour(customer)
+	want := debitOutcomes[chaosBehaviour(customer)]
 	isPossible := func(outcome string) bool {
 		return outcome == want || outcome == "timedOut" || outcome == "cancelled" && b.cancelled
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"partnerbilling/api/client"
+	"partnerbilling/models"
 )
 
 func dayCommand(out io.Writer) *cobra.Command {
@@ -53,14 +54,27 @@ type day struct {
 	customers []string     // references of the invited customers
 }
 
-// behaviours lists the behaviours of the sandbox's customers, each with the outcome of its debits.
-// The customers of a day have them in rotation.
-var behaviours = []struct{ behaviour, outcome string }{
-	{"pays", "succeeded"}, {"pays", "succeeded"}, {"pays", "succeeded"}, {"insufficientFunds", "insufficientFunds"},
-	{"accountUnavailable", "accountUnavailable"}, {"limitExceeded", "limitExceeded"},
-	{"declines", "declinedByCustomer"},
-	{"slow", "succeeded"}, {"bankDown", "succeeded"}, {"answerLost", "succeeded"},
+// dayBehaviours lists the behaviours that the customers of a day have in rotation.
+var dayBehaviours = []models.Behaviour{
+	models.BehaviourPays, models.BehaviourPays, models.BehaviourPays, models.BehaviourInsufficientFunds,
+	models.BehaviourAccountUnavailable, models.BehaviourLimitExceeded, models.BehaviourDeclines,
+	models.BehaviourSlow, models.BehaviourBankDown, models.BehaviourAnswerLost,
 }
+
+// debitOutcomes maps the behaviours of the sandbox's customers to the outcome of their debits.
+var debitOutcomes = map[models.Behaviour]string{
+	models.BehaviourPays:               "succeeded",
+	models.BehaviourInsufficientFunds:  "insufficientFunds",
+	models.BehaviourAccountUnavailable: "accountUnavailable",
+	models.BehaviourLimitExceeded:      "limitExceeded",
+	models.BehaviourDeclines:           "declinedByCustomer",
+	models.BehaviourSlow:               "succeeded",
+	models.BehaviourBankDown:           "succeeded",
+	models.BehaviourAnswerLost:         "succeeded",
+}
+
+// dayBehaviour returns the behaviour of the customer with the number.
+func dayBehaviour(customer int) models.Behaviour { return dayBehaviours[customer%len(dayBehaviours)] }
 
 // signedUp returns the number of invited customers that sign up.
 func (d *day) signedUp() int { return d.invited * 9 / 10 }
@@ -122,7 +136,7 @@ func (d *day) invite(ctx context.Context) error {
 
 func (d *day) signUp(ctx context.Context) error {
 	return d.each(ctx, d.customers[:d.signedUp()], func(ctx context.Context, i int, reference string) error {
-		customer, err := d.api.SignUp(ctx, d.site, reference, behaviours[i%len(behaviours)].behaviour)
+		customer, err := d.api.SignUp(ctx, d.site, reference, string(dayBehaviour(i)))
 		if err == nil && (customer.State != "linked" || customer.LinkedAt == 0) {
 			err = fmt.Errorf("customer %+v", customer)
 		}
@@ -191,12 +205,18 @@ func (d *day) submit(ctx context.Context) error {
 // replay the receipt, and refuse the different batch.
 func (d *day) resubmit(ctx context.Context) error {
 	again, err := d.api.SubmitBatch(ctx, d.site, d.batch)
-	if err != nil || !again.Replayed {
-		return fmt.Errorf("the same batch again: %+v: %w", again, err)
+	if err != nil {
+		return fmt.Errorf("the same batch again: %w", err)
+	}
+	if !again.Replayed {
+		return fmt.Errorf("the same batch again is not marked as replayed: %+v", again)
 	}
 	other := client.Batch{BatchReference: d.batch.BatchReference, Rows: slices.Clone(d.batch.Rows)}
 	other.Rows[0].Amount++
-	_, err = d.api.SubmitBatch(ctx, d.site, other)
+	receipt, err := d.api.SubmitBatch(ctx, d.site, other)
+	if err == nil {
+		return fmt.Errorf("a different batch under the same reference is accepted: %+v", receipt)
+	}
 	var refused *client.Error
 	if !errors.As(err, &refused) || refused.Status != 409 || len(refused.Faults) != 2 ||
 		!client.Has(err, "batches:batch-reference-conflict") || refused.Faults[1].Target != "rows[0].amount" {
@@ -215,7 +235,7 @@ func (d *day) settle(ctx context.Context) error {
 	for i, row := range batch.Rows {
 		want := "customerNotActive"
 		if i < d.signedUp() {
-			want = behaviours[i%len(behaviours)].outcome
+			want = debitOutcomes[dayBehaviour(i)]
 		}
 		if row.Outcome != want || row.State != "settled" {
 			wrong++

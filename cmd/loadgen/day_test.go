@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"partnerbilling/api/client"
 	"partnerbilling/cmd/cmdtest"
 	"partnerbilling/deploy/local"
 )
@@ -81,6 +84,39 @@ func TestDay(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "every answer as expected") {
 		t.Errorf("printed:\n%s", out.String())
+	}
+}
+
+// A wrong answer to a repeated batch is described, though it is no error of the client.
+func TestDayRefusesWrongReceipts(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		replayed string
+		want     string
+	}{
+		"not replayed":            {"false", "is not marked as replayed"},
+		"another batch, accepted": {"true", "is accepted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				if strings.HasSuffix(r.URL.Path, "/token") {
+					_, _ = io.WriteString(w, `{"access_token":"t","token_type":"Bearer","expires_in":3600}`)
+					return
+				}
+				w.Header().Set("Idempotent-Replayed", tt.replayed)
+				w.WriteHeader(http.StatusAccepted)
+				_, _ = io.WriteString(w, `{"data":{}}`)
+			}))
+			t.Cleanup(server.Close)
+			d := &day{api: client.New(client.Config{BaseURL: server.URL, MaxRetries: -1}), site: "s"}
+			d.batch = client.Batch{BatchReference: "b", Rows: []client.Row{{CustomerReference: "c", Amount: 1}}}
+			if err := d.resubmit(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "}") ||
+				!strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v", err)
+			}
+		})
 	}
 }
 

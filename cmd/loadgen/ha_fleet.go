@@ -234,7 +234,7 @@ func (f *haFleet) signUp(ctx context.Context, site models.Site) ([]*haCustomer, 
 			if err != nil {
 				return err
 			}
-			behaviour, _ := chaosBehaviour(i)
+			behaviour := chaosBehaviour(i)
 			customers[i] = &haCustomer{reference: fmt.Sprint(i), agreement: link.ID.String(), behaviour: behaviour}
 			if err := f.railStore.OpenSandboxAccount(ctx, customers[i].agreement, behaviour); err != nil {
 				return err
