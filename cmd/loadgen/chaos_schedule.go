@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"partnerbilling/models"
 )
 
 // faultKind is a kind of fault that a chaos run injects.
@@ -127,12 +129,13 @@ var faultSpecs = []faultSpec{
 // Large clock steps, in milliseconds. closingStep crosses the end of the time in which a batch may
 // debit. deadlineStep crosses the deadline of a batch.
 const (
-	closingStep  = int64(23*time.Hour+45*time.Minute) / int64(time.Millisecond)
-	deadlineStep = int64(24*time.Hour+time.Minute) / int64(time.Millisecond)
+	closingStep  = int64((models.SettleWithin - models.LastAttemptBefore/2) / time.Millisecond)
+	deadlineStep = int64((models.SettleWithin + time.Minute) / time.Millisecond)
 	// largeStepOdds is the mean number of clock steps per large one.
 	largeStepOdds = 6
-	// maxTotalStep bounds the sum of all steps of a run, since batches are deleted after 90 days.
-	maxTotalStep = int64(80*24*time.Hour) / int64(time.Millisecond)
+	// maxTotalStep bounds the sum of all steps of a run, since batches are deleted after their
+	// retention.
+	maxTotalStep = int64((models.BatchRetention - 10*24*time.Hour) / time.Millisecond)
 )
 
 // chaosSchedule draws n faults from a seed, one in each interval, of the named kinds or of all. The

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"partnerbilling/cmd/cmdtest"
+	"partnerbilling/models"
 )
 
 // A short run has at least one fault of each kind. Nothing may be lost or debited twice.
@@ -86,6 +88,16 @@ func checkSchedule(t *rapid.T, faults []fault, kinds []string) {
 	}
 }
 
+// The large clock steps cross the end of the time for attempts, and the deadline of a batch.
+func TestLargeClockSteps(t *testing.T) {
+	t.Parallel()
+	closing := (models.SettleWithin - models.LastAttemptBefore).Milliseconds()
+	deadline, retention := models.SettleWithin.Milliseconds(), models.BatchRetention.Milliseconds()
+	if closingStep <= closing || closingStep >= deadline || deadlineStep <= deadline || maxTotalStep >= retention {
+		t.Errorf("steps of %d and %d ms, %d ms in all", closingStep, deadlineStep, maxTotalStep)
+	}
+}
+
 func TestChaosRefusesAnUnknownKind(t *testing.T) {
 	t.Parallel()
 	err := run(t.Context(), []string{"chaos", "--kinds", "earthquake"}, io.Discard)
@@ -140,6 +152,39 @@ func TestMemberIsRestarted(t *testing.T) {
 	}
 	if err := second.Signal(os.Interrupt); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("the stopped process still runs: %v", err)
+	}
+}
+
+// A fault that comes right after the end of a process does not fail the run.
+func TestMemberHasJustEnded(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "/bin/true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	m := &member{name: "ended", process: cmd.Process}
+	if err := m.kill(t.Context(), time.Second); err != nil || m.stayDown != time.Second {
+		t.Errorf("kill: %v; it stays down for %s", err, m.stayDown)
+	}
+	if err := m.pause(t.Context(), 0); err != nil {
+		t.Errorf("pause: %v", err)
+	}
+}
+
+// A marker is found however the output is split into writes, and only once.
+func TestTranscriptJoinsWrites(t *testing.T) {
+	t.Parallel()
+	const text = "all well\npanic: it is not\ngoroutine 1"
+	for split := range len(text) {
+		var output transcript
+		for _, part := range []string{text[:split], text[split:], " [running]\nWARNING: DATA RA", "CE"} {
+			_, _ = io.WriteString(&output, part)
+			output.read()
+		}
+		want := []string{"panic: it is not", "WARNING: DATA RACE"}
+		if _, fatal := output.read(); !slices.Equal(fatal, want) {
+			t.Errorf("split at %d: %q", split, fatal)
+		}
 	}
 }
 
