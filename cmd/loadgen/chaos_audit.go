@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,53 +37,17 @@ type faultCounts struct {
 	ByTarget map[string]int `json:"byTarget"`
 }
 
-// outcomeCount is the number of rows with an outcome. Corrected is the outcome of their correction;
-// empty without one.
-type outcomeCount struct {
-	Outcome   string `json:"outcome"`
-	Corrected string `json:"corrected,omitempty"`
-	Rows      int    `json:"rows"`
-}
-
-// openWork counts the unfinished work: the batches and rows that are not settled, and the debit
-// tasks. A row that is unconfirmed and not corrected counts as well.
-type openWork struct{ Batches, Rows, Tasks int }
-
-// openWork reads the counts from the database.
-func (c *chaosFleet) openWork(ctx context.Context) (openWork, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	var open openWork
-	err := c.store.DB().NewRaw(`
-SELECT (SELECT count(*) FROM batches WHERE state <> 'settled') AS batches,
-       (SELECT count(*) FROM batch_rows WHERE state <> 'settled' OR outcome = 'unconfirmed'
-           AND corrected_outcome IS NULL) AS rows,
-       (SELECT count(*) FROM outbox WHERE kind = ?) AS tasks`, models.TaskDebitRows).Scan(ctx, &open)
-	return open, err
-}
-
 // settle waits until no work is open. If that takes too long, it returns the open work as a breach.
 func (c *chaos) settle(ctx context.Context) (broken []string, err error) {
 	// A restart removes the faults of the rail, even one whose request was stuck in a paused rail.
 	if err := c.fleet.members["rail"].kill(ctx, 0); err != nil {
 		return nil, err
 	}
-	deadline, printed := time.Now().Add(c.settleWithin), time.Now()
-	for {
-		open, err := c.fleet.openWork(ctx)
-		switch {
-		case ctx.Err() != nil || err != nil:
-			return nil, errors.Join(ctx.Err(), err)
-		case open == openWork{}:
-			return nil, nil
-		case time.Now().After(deadline):
-			return []string{fmt.Sprintf("open work %s after the last fault: %+v", c.settleWithin, open)}, nil
-		case time.Since(printed) > progressInterval:
-			printed = time.Now()
-			c.printf("all faults are over; open: %+v", open)
-		}
-		sleep(ctx, 250*time.Millisecond)
+	open, err := awaitWork(ctx, c.fleet.store, c.settleWithin, openWork.isNone, c.printf)
+	if err != nil || open.isNone() {
+		return nil, err
 	}
+	return []string{fmt.Sprintf("open work %s after the last fault: %+v", c.settleWithin, open)}, nil
 }
 
 // chaosChecks lists queries that must return nothing, in addition to the service's own audit. One
@@ -92,7 +55,7 @@ func (c *chaos) settle(ctx context.Context) (broken []string, err error) {
 var chaosChecks = []struct{ breach, query string }{
 	{"rows are not settled, or unconfirmed", `
 SELECT batch_id || ':' || row_index || ' ' || state || ' ' || coalesce(outcome::text, '') FROM batch_rows
-WHERE state <> 'settled' OR outcome = 'unconfirmed' AND corrected_outcome IS NULL`},
+WHERE ` + openRow},
 	{"the rail's list is not the succeeded rows", `
 SELECT coalesce(r.key, '(no row)') || ' ' || coalesce(r.amount, 0) || ', on the rail ' ||
        coalesce(d.key, '(nothing)') || ' ' || coalesce(d.amount, 0)
@@ -131,9 +94,8 @@ func (c *chaos) audit(ctx context.Context, report *chaosReport) error {
 	}
 	report.Broken = append(report.Broken, broken...)
 	report.Broken = append(report.Broken, c.fleet.audit(ctx)...)
-	return c.fleet.store.DB().NewRaw(`SELECT outcome::text, coalesce(corrected_outcome::text, '') AS corrected,
-		count(*) AS rows
-FROM batch_rows GROUP BY 1, 2 ORDER BY 3 DESC`).Scan(ctx, &report.Outcomes)
+	report.Outcomes, err = countOutcomes(ctx, c.fleet.store)
+	return err
 }
 
 // stopMembers asks all processes to end. It returns a breach for each process that did not end

@@ -6,32 +6,15 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"partnerbilling/models"
 )
-
-// haOpenWork counts the unfinished work of a failover run: batches and rows that are not settled,
-// running payments, and unpaid payment intents. A row that is unconfirmed and not corrected counts
-// as well.
-type haOpenWork struct{ Batches, Rows, Payments, Intents int }
-
-// openWork reads the counts from the database.
-func (f *haFleet) openWork(ctx context.Context) (haOpenWork, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute) // the statement scans all rows
-	defer cancel()
-	var open haOpenWork
-	err := f.store.DB().NewRaw(`
-SELECT (SELECT count(*) FROM batches WHERE state <> 'settled') AS batches,
-       (SELECT count(*) FROM batch_rows WHERE state <> 'settled' OR outcome = 'unconfirmed'
-           AND corrected_outcome IS NULL) AS rows,
-       (SELECT count(*) FROM payment_intents WHERE state = 'pending') AS payments,
-       (SELECT count(*) FROM payment_intents WHERE state = 'created') AS intents`).Scan(ctx, &open)
-	return open, err
-}
 
 const (
 	// intentStep moves the clock past the expiry of every payment intent.
-	intentStep = 16 * time.Minute
+	intentStep = models.DefaultIntentLife + time.Minute
 	// batchStep moves the clock past the deadline of every batch.
-	batchStep = 25 * time.Hour
+	batchStep = models.SettleWithin + time.Hour
 )
 
 // settle waits until no work is open, in up to three steps of a third of settleWithin each. It
@@ -40,25 +23,25 @@ const (
 // batches, and waits once more. Work that is open after that is returned as a breach.
 func (h *ha) settle(ctx context.Context) ([]string, error) {
 	timeout := h.settleWithin / 3
-	open, err := h.awaitOpen(ctx, timeout, func(o haOpenWork) bool {
-		return o.Rows == 0 && o.Batches == 0 &&
-			o.Payments == 0
+	open, err := h.awaitWork(ctx, timeout, func(o openWork) bool {
+		o.Intents = 0
+		return o.isNone()
 	})
 	if err != nil {
 		return nil, err
 	}
 	for _, step := range []time.Duration{intentStep, batchStep} {
-		if step == batchStep && open == (haOpenWork{}) {
+		if step == batchStep && open.isNone() {
 			break
 		}
 		if _, err := h.fleet.store.AdvanceClock(ctx, step); err != nil {
 			return nil, err
 		}
-		if open, err = h.awaitOpen(ctx, timeout, func(o haOpenWork) bool { return o == haOpenWork{} }); err != nil {
+		if open, err = h.awaitWork(ctx, timeout, openWork.isNone); err != nil {
 			return nil, err
 		}
 	}
-	if open == (haOpenWork{}) {
+	if open.isNone() {
 		return nil, nil
 	}
 	tasks, err := h.fleet.openTasks(ctx)
@@ -70,27 +53,13 @@ func (f *haFleet) openTasks(ctx context.Context) (lines []string, err error) {
 	err = f.store.DB().NewRaw(`
 SELECT 'row ' || (to_jsonb(r) - 'site_id' - 'trace_id')::text || ', task ' || coalesce(to_jsonb(o)::text, 'none')
 FROM batch_rows r LEFT JOIN outbox o ON o.subject_id = r.batch_id
-WHERE r.state <> 'settled' OR r.outcome = 'unconfirmed' AND r.corrected_outcome IS NULL LIMIT 10`).Scan(ctx, &lines)
+WHERE `+openRow+` LIMIT 10`).Scan(ctx, &lines)
 	return lines, err
 }
 
-// awaitOpen waits until done accepts the open work or the time-out passes, and returns the open
-// work.
-func (h *ha) awaitOpen(
-	ctx context.Context, timeout time.Duration, done func(haOpenWork) bool,
-) (open haOpenWork, err error) {
-	for began, printed := time.Now(), time.Now(); ; {
-		if open, err = h.fleet.openWork(ctx); err != nil || done(open) || time.Since(began) > timeout {
-			return open, err
-		}
-		if time.Since(printed) > progressInterval {
-			printed = time.Now()
-			h.printf("open: %+v", open)
-		}
-		if !sleep(ctx, 250*time.Millisecond) {
-			return open, ctx.Err()
-		}
-	}
+// awaitWork is the function awaitWork for the database of the fleet.
+func (h *ha) awaitWork(ctx context.Context, timeout time.Duration, done func(openWork) bool) (openWork, error) {
+	return awaitWork(ctx, h.fleet.store, timeout, done, h.printf)
 }
 
 // audit checks the result of the run by the partners' records, by the gateway's list of debits, and
@@ -121,9 +90,8 @@ func (h *ha) audit(ctx context.Context, report *haReport) error {
 	report.Broken = append(report.Broken, h.checkPromotions(report)...)
 	report.Broken = append(report.Broken, stopMembers(f.members)...)
 	report.Broken = append(report.Broken, f.audit(ctx)...)
-	return f.store.DB().NewRaw(`SELECT outcome::text, coalesce(corrected_outcome::text, '') AS corrected,
-		count(*) AS rows
-FROM batch_rows GROUP BY 1, 2 ORDER BY 3 DESC`).Scan(ctx, &report.Outcomes)
+	report.Outcomes, err = countOutcomes(ctx, f.store)
+	return err
 }
 
 // compareBooks reads everything through the API once more, and compares it with the gateway's list
