@@ -97,7 +97,7 @@ func (f *haFleet) readBooks(ctx context.Context) (*books, error) {
 // compare compares the books with each other and with the partners' records. It adds all breaches
 // to b.broken.
 func (b *books) compare(partners []*haPartner) {
-	b.checkKeys()
+	b.checkDoubleDebits()
 	b.checkLedger()
 	for _, p := range partners {
 		b.checkBatches(p)
@@ -106,8 +106,8 @@ func (b *books) compare(partners []*haPartner) {
 	b.checkUnknown()
 }
 
-// checkKeys finds rows and payments that were debited twice, under different keys.
-func (b *books) checkKeys() {
+// checkDoubleDebits finds rows and payments that were debited twice, under different keys.
+func (b *books) checkDoubleDebits() {
 	for amount, debits := range b.debits {
 		if len(debits) > 1 {
 			b.broken.add("debited twice", "amount %d: %+v", amount, debits)

@@ -84,7 +84,7 @@ func (h *hostile) newRequestMaker(p *batchClient, seed uint64) (*requestMaker, e
 // next returns a request that has not been made before.
 func (m *requestMaker) next() hostileRequest {
 	for {
-		r := m.make()
+		r := m.mutated()
 		text := r.text()
 		if _, ok := m.made[text]; !ok {
 			m.made[text] = struct{}{}
@@ -93,8 +93,8 @@ func (m *requestMaker) next() hostileRequest {
 	}
 }
 
-// make returns a valid request, changed by one to four random faults.
-func (m *requestMaker) make() hostileRequest {
+// mutated returns a valid request, changed by one to four random faults.
+func (m *requestMaker) mutated() hostileRequest {
 	r := m.valid()
 	faults := []func(*hostileRequest){m.breakPath, m.breakQuery, m.breakHeader, m.breakBody, m.breakMethod}
 	for range 1 + m.random.IntN(4) {

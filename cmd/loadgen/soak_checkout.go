@@ -42,7 +42,7 @@ func (s *soakSite) createIntent(ctx context.Context) error {
 	case planPay:
 		give(s, &s.payable, p)
 	case planCancel:
-		give(s, &s.doomed, p)
+		give(s, &s.cancellable, p)
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func (s *soakSite) payIntent(ctx context.Context) error {
 // cancelIntent cancels the oldest payment intent that is to be cancelled. If there is none, it
 // creates one.
 func (s *soakSite) cancelIntent(ctx context.Context) error {
-	p, ok := take(s, &s.doomed)
+	p, ok := take(s, &s.cancellable)
 	if !ok {
 		return s.createIntent(ctx)
 	}

@@ -15,7 +15,7 @@ import (
 // soakRequest is a kind of request in the mix of a soak run.
 type soakRequest struct {
 	weight int // frequency relative to the other kinds
-	make   func(*soakSite, context.Context) error
+	send   func(*soakSite, context.Context) error
 }
 
 // soakMix is the mix of requests, as on an ordinary day.
@@ -66,7 +66,7 @@ func (l *soakLoad) next(ctx context.Context) {
 	// kinds.
 	request := soakMix[l.schedule[n*7%len(l.schedule)]]
 	site := l.sites[(n+n/len(l.schedule))%len(l.sites)]
-	if err := request.make(site, ctx); err != nil && ctx.Err() == nil {
+	if err := request.send(site, ctx); err != nil && ctx.Err() == nil {
 		l.recorder.breach("a request failed for good", "%v", err)
 	}
 }

@@ -23,15 +23,15 @@ type soakSite struct {
 	inviting sync.Mutex // held during an invitation
 	signing  sync.Mutex // held during a sign-up
 
-	state    sync.Mutex    // guards the fields below it
-	idle     []*haBatch    // acknowledged batches that no request uses
-	payable  []*haPayment  // created payment intents that are to be paid
-	doomed   []*haPayment  // created payment intents that are to be cancelled
-	pending  []*haPayment  // paid payment intents that are not known to be final
-	payments int           // number of payment intents
-	invited  []soakInvitee // customers who have not signed up, in order of their references
-	linked   []*haCustomer // customers who have signed up in the run, and are not revoked
-	guests   []*haCustomer // customers who have signed up in the run
+	state       sync.Mutex    // guards the fields below it
+	idle        []*haBatch    // acknowledged batches that no request uses
+	payable     []*haPayment  // created payment intents that are to be paid
+	cancellable []*haPayment  // created payment intents that are to be cancelled
+	pending     []*haPayment  // paid payment intents that are not known to be final
+	payments    int           // number of payment intents
+	invited     []soakInvitee // customers who have not signed up, in order of their references
+	linked      []*haCustomer // customers who have signed up in the run, and are not revoked
+	guests      []*haCustomer // customers who have signed up in the run
 }
 
 // soakInvitee is an invited customer, with the token of the invitation.
