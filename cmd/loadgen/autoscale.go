@@ -194,14 +194,7 @@ func (a *autoscale) waves(ctx context.Context) (waves []autoscaleWave, err error
 // evaluates the queries and changes the number of workers.
 func (a *autoscale) control(ctx context.Context) error {
 	h := newHPA(a.scaling, a.scaledTime())
-	tick := time.NewTicker(time.Duration(float64(a.scaling.PollingInterval) / a.speed))
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return every(ctx, time.Duration(float64(a.scaling.PollingInterval)/a.speed), func() error {
 		samples := a.fleet.scrape(ctx)
 		if ctx.Err() != nil {
 			return nil
@@ -215,10 +208,8 @@ func (a *autoscale) control(ctx context.Context) error {
 		}
 		desired := h.poll(a.scaledTime(), readings)
 		a.desired.Store(int64(desired))
-		if err := a.fleet.resize(desired); err != nil {
-			return err
-		}
-	}
+		return a.fleet.resize(desired)
+	})
 }
 
 // scaledTime returns the time of the autoscaler's clock, which runs speed times as fast as real
@@ -229,26 +220,23 @@ func (a *autoscale) scaledTime() time.Time {
 
 // record records a moment of the timeline every second, until the context ends.
 func (a *autoscale) record(ctx context.Context) (line timeline, err error) {
-	tick := time.NewTicker(timelineInterval)
-	defer tick.Stop()
-	_, settled, err := a.counts(ctx)
-	at := time.Now()
-	for err == nil {
-		select {
-		case <-ctx.Done():
-			return line, nil
-		case <-tick.C:
-		}
-		before, since := settled, at
-		var m moment
-		if m, settled, err = a.moment(ctx); ctx.Err() != nil {
-			return line, nil
-		}
-		at = time.Now()
-		m.Rate = float64(settled-before) / at.Sub(since).Seconds()
-		line = append(line, m)
+	_, before, err := a.counts(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return line, err
+	since := time.Now()
+	err = every(ctx, timelineInterval, func() error {
+		m, settled, err := a.moment(ctx)
+		if err != nil {
+			return err
+		}
+		at := time.Now()
+		m.Rate = float64(settled-before) / at.Sub(since).Seconds()
+		before, since = settled, at
+		line = append(line, m)
+		return nil
+	})
+	return line, ignoreAfterEnd(ctx, err)
 }
 
 // moment returns the present state of the loop without its rate, and the number of rows settled so

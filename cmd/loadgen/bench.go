@@ -202,6 +202,23 @@ func await(ctx context.Context, interval time.Duration, done func() (bool, error
 	}
 }
 
+// every calls do at the interval, first after one interval, until do fails or the context ends. It
+// returns the error of do.
+func every(ctx context.Context, interval time.Duration, do func() error) error {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if err := do(); err != nil {
+			return err
+		}
+	}
+}
+
 // series is a measured quantity over several runs.
 type series struct {
 	Name   string    `json:"name"`

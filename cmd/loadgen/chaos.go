@@ -66,7 +66,7 @@ twice, or shown wrongly.`,
 		"time after the last fault within which everything must settle")
 	cmd.Flags().StringVar(&c.svc, "svc", "", "path of the svc binary (default: beside this program)")
 	cmd.Flags().BoolVar(&c.json, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&c.only, "schedule", false, "print the schedule and exit")
+	cmd.Flags().BoolVar(&c.scheduleOnly, "schedule", false, "print the schedule and exit")
 	return cmd
 }
 
@@ -74,7 +74,8 @@ twice, or shown wrongly.`,
 // meanwhile. In the end everything must settle, and nothing may be lost or debited twice.
 type chaos struct {
 	out          io.Writer
-	json, only   bool          // only: print the schedule and exit
+	json         bool
+	scheduleOnly bool          // print the schedule and exit
 	svc          string        // path of the svc binary
 	settleWithin time.Duration // time for everything to settle after the last fault
 	chaosPlan
@@ -113,7 +114,7 @@ func (c *chaos) run(ctx context.Context) error {
 	if c.schedule, err = chaosSchedule(c.Seed, c.Kinds, c.Faults, c.Every); err != nil {
 		return err
 	}
-	if c.only {
+	if c.scheduleOnly {
 		return c.printSchedule(c.out)
 	}
 	if c.svc, err = (&bench{svc: c.svc}).binary(); err != nil {
@@ -213,13 +214,14 @@ func (c *chaos) reportProgress(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
-		for sleep(ctx, progressInterval) {
+		_ = every(ctx, progressInterval, func() error {
 			c.mu.Lock()
 			n := len(c.performed)
 			c.mu.Unlock()
 			counts := c.fleet.progress()
 			c.printf("%d faults, %d rows in %d batches", n, counts.Rows, counts.Batches)
-		}
+			return nil
+		})
 	})
 	return func() { cancel(); running.Wait() }
 }

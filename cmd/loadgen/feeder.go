@@ -35,16 +35,9 @@ func (p *partners) feed(ctx context.Context, level int) (*feeder, error) {
 	ctx, stop := context.WithCancel(ctx)
 	f := &feeder{stop: stop, done: make(chan error, 1)}
 	go func() {
-		for {
-			if wait(ctx, feedInterval) != nil {
-				f.done <- nil
-				return
-			}
-			if err := p.topUp(context.WithoutCancel(ctx), p.sites, level); err != nil {
-				f.done <- err
-				return
-			}
-		}
+		f.done <- every(ctx, feedInterval, func() error {
+			return p.topUp(context.WithoutCancel(ctx), p.sites, level)
+		})
 	}()
 	return f, nil
 }

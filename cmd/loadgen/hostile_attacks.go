@@ -66,9 +66,7 @@ func (h *hostile) waves(body func(n int) string) func(ctx context.Context) error
 	var sent atomic.Int64
 	return func(ctx context.Context) error {
 		c := newLoadClient(h.bodies)
-		ticker := time.NewTicker(time.Second)
-		defer ticker.Stop()
-		for ctx.Err() == nil {
+		err := await(ctx, time.Second, func() (bool, error) {
 			var group sync.WaitGroup
 			for _, p := range h.attackers {
 				text := body(int(sent.Add(1)))
@@ -77,12 +75,9 @@ func (h *hostile) waves(body func(n int) string) func(ctx context.Context) error
 				})
 			}
 			group.Wait()
-			select {
-			case <-ctx.Done():
-			case <-ticker.C:
-			}
-		}
-		return nil
+			return false, nil
+		})
+		return ignoreAfterEnd(ctx, err)
 	}
 }
 

@@ -46,18 +46,10 @@ func (b *bench) whileWriting(
 // ends.
 func (b *bench) sweepLinks(ctx context.Context) error {
 	sweep := jobs.ExpireInvitations(b.store)
-	tick := time.NewTicker(jobs.Recurring[models.TaskExpireInvitations])
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if err := sweep.Run(ctx, models.Task{}); err != nil && ctx.Err() == nil {
-			return err
-		}
-	}
+	err := every(ctx, jobs.Recurring[models.TaskExpireInvitations], func() error {
+		return sweep.Run(ctx, models.Task{})
+	})
+	return ignoreAfterEnd(ctx, err)
 }
 
 // writeLinks invites customers of a Site until the context ends. Unless inviteOnly is set, every
