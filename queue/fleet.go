@@ -29,6 +29,10 @@ var defaultSlots = map[models.Queue]int{
 	models.QueueDebits: 32, models.QueueCheckout: 64, models.QueueWebhooks: 1024,
 }
 
+// DefaultSlots returns the default slots of one worker for a queue. It returns 0 for sweeps, which
+// share the slots of debits.
+func DefaultSlots(q models.Queue) int { return defaultSlots[q] }
+
 // fleet counts the running workers, and their slots for each queue, as their Asynq servers report
 // them in Redis. It is safe for concurrent use.
 type fleet struct {

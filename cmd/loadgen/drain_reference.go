@@ -10,10 +10,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"partnerbilling/models"
+	"partnerbilling/queue"
 )
 
 // referenceConcurrency is the number of tasks or chunks that a reference works on at the same time.
-const referenceConcurrency = 16
+// A worker has as many slots for debits.
+var referenceConcurrency = queue.DefaultSlots(models.QueueDebits)
 
 // asynqNoop returns the rate at which plain Asynq runs tasks that do nothing, in tasks per second.
 func (b *bench) asynqNoop(ctx context.Context, tasks int) (float64, error) {

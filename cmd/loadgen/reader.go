@@ -126,7 +126,6 @@ func (r *reader) start(ctx context.Context) error {
 func (r *reader) measure(ctx context.Context) (before, after readerWindow, err error) {
 	w, err := r.startWorker(ctx, workerConfig{
 		queues: models.Queues, recurring: readerSweeps, rail: instantRail{},
-		concurrency: referenceConcurrency * models.ChunkRows,
 	})
 	if err != nil {
 		return before, after, err

@@ -111,8 +111,7 @@ func (s *scale) points() (all []scalePoint) {
 // measure measures the rate at a point and adds it to the point's series. The backlog has enough
 // rows to outlast the measurement.
 func (s *scale) measure(ctx context.Context, p scalePoint) (err error) {
-	claimed := p.workers * referenceConcurrency * models.ChunkRows
-	rows := 1.2*s.limit(p)*(s.warmUp+s.measured).Seconds() + float64(claimed)
+	rows := 1.2*s.limit(p)*(s.warmUp+s.measured).Seconds() + float64(p.workers*maxClaimed)
 	if err := s.submit(ctx, (int(rows)/models.MaxBatchRows+1)*models.MaxBatchRows); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -27,15 +28,15 @@ type workerConfig struct {
 	queues      []models.Queue    // that it works on
 	recurring   []models.TaskKind // that its dispatcher creates, at the intervals of svc worker
 	rail        rail.Rail
-	concurrency int // maximum number of debits in flight
+	concurrency int // maximum number of debits in flight; 0 for as many as its slots can have
 }
 
-// debitWorker returns the configuration of a worker for debits on the rail. The worker may have the
-// debits of referenceConcurrency chunks in flight.
+// maxClaimed is the maximum number of rows that the debit slots of a worker claim at the same time.
+var maxClaimed = queue.DefaultSlots(models.QueueDebits) * models.ChunkRows
+
+// debitWorker returns the configuration of a worker for debits on the rail.
 func debitWorker(r rail.Rail) workerConfig {
-	return workerConfig{
-		queues: []models.Queue{models.QueueDebits}, rail: r, concurrency: referenceConcurrency * models.ChunkRows,
-	}
+	return workerConfig{queues: []models.Queue{models.QueueDebits}, rail: r}
 }
 
 // startWorker starts a worker on the bench's servers.
@@ -56,8 +57,9 @@ func (b *bench) startWorker(ctx context.Context, cfg workerConfig) (*worker, err
 	w := &worker{store: cfg.store, stop: stop, dispatched: make(chan error, 1)}
 	w.dispatcher = queue.NewDispatcher(store, b.redis, queue.DispatcherConfig{Recurring: recurring, Log: b.log})
 	table := jobs.New(jobs.Config{
-		Store: store, Rail: cfg.rail, RailConcurrency: cfg.concurrency, Keyring: ring,
-		WebhookTargets: models.WebhookTargets{Sandbox: true, Loopback: true}, Notify: w.dispatcher.Notify,
+		Store: store, Rail: cfg.rail, Keyring: ring,
+		RailConcurrency: cmp.Or(cfg.concurrency, maxClaimed+queue.DefaultSlots(models.QueueCheckout)),
+		WebhookTargets:  models.WebhookTargets{Sandbox: true, Loopback: true}, Notify: w.dispatcher.Notify,
 		RunClaimed: func(tasks []models.Task) { w.server.RunClaimed(tasks) }, Log: b.log,
 	})
 	w.webhooks, _ = table[models.TaskDeliverWebhook].(*jobs.DeliverWebhook)

@@ -12,6 +12,7 @@ import (
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
 	"partnerbilling/models/seal"
+	"partnerbilling/queue"
 )
 
 func TestConfigRefusesInvalidValues(t *testing.T) {
@@ -70,6 +71,23 @@ func TestQuotasAreConfigured(t *testing.T) {
 	}
 	if text := cfg.LogValue().String(); !strings.Contains(text, "SVC_QUOTA_EVENTS=off") {
 		t.Errorf("logged: %s", text)
+	}
+}
+
+// The defaults of the configuration are those that the queue assumes of other workers.
+func TestSlotsAreTheDefaults(t *testing.T) {
+	t.Parallel()
+	cfg, err := parseConfig(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for q, got := range map[models.Queue]int{
+		models.QueueDebits: cfg.Concurrency, models.QueueCheckout: cfg.CheckoutConcurrency,
+		models.QueueWebhooks: cfg.WebhookConcurrency,
+	} {
+		if want := queue.DefaultSlots(q); got != want {
+			t.Errorf("%s: %d slots, want %d", q, got, want)
+		}
 	}
 }
 
