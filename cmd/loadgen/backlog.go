@@ -47,6 +47,6 @@ func (b *backlog) run(ctx context.Context) error {
 		}
 	}
 	return b.report([]*series{short, long}, []ratio{
-		{Name: "long backlog ÷ short", Value: long.median() / short.median(), Target: 0.9},
+		medianRatio("long backlog ÷ short", long, short, 0.9),
 	})
 }

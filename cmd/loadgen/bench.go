@@ -252,9 +252,44 @@ type ratio struct {
 	Value  float64 `json:"value"`
 	Target float64 `json:"target"` // a minimum if positive; the negated maximum if negative
 	Unit   string  `json:"unit,omitempty"`
+
+	unmeasured bool // the run was not asked to measure it: it is not reported
 }
 
+// medianRatio returns the ratio of the medians of two series. It is unmeasured if one is empty.
+func medianRatio(name string, of, to *series, target float64) ratio {
+	return ratio{
+		Name: name, Value: of.median() / to.median(), Target: target,
+		unmeasured: len(of.Values) == 0 || len(to.Values) == 0,
+	}
+}
+
+// bounded returns the median of the series with a target. It is unmeasured if the series is empty.
+func (s *series) bounded(target float64) ratio {
+	return ratio{Name: s.Name, Value: s.median(), Target: target, Unit: s.Unit, unmeasured: len(s.Values) == 0}
+}
+
+// isNumber reports whether the value is a finite number. Otherwise the divisor was 0.
+func (r ratio) isNumber() bool { return !math.IsNaN(r.Value) && !math.IsInf(r.Value, 0) }
+
+// MarshalJSON implements json.Marshaler. A value that is not a finite number becomes null.
+func (r ratio) MarshalJSON() ([]byte, error) {
+	type plain ratio
+	if r.isNumber() {
+		return json.Marshal(plain(r))
+	}
+	r.Value = 0
+	return json.Marshal(struct {
+		plain
+		Value *float64 `json:"value"`
+	}{plain: plain(r)})
+}
+
+// met reports whether the value meets the target. A value that is not a finite number never does.
 func (r ratio) met() bool {
+	if !r.isNumber() {
+		return false
+	}
 	if r.Target < 0 {
 		return r.Value <= -r.Target
 	}
@@ -267,10 +302,7 @@ func (b *bench) report(all []*series, ratios []ratio) error {
 	if refused, ok := b.calls.ratio(); ok {
 		ratios = append(ratios, refused)
 	}
-	ratios = slices.DeleteFunc(ratios, func(r ratio) bool {
-		// One of the two series was not measured.
-		return math.IsNaN(r.Value) || math.IsInf(r.Value, 0)
-	})
+	ratios = slices.DeleteFunc(ratios, func(r ratio) bool { return r.unmeasured })
 	if b.json {
 		return json.NewEncoder(b.out).Encode(map[string]any{"series": all, "ratios": ratios})
 	}

@@ -75,9 +75,9 @@ func (d *drain) run(ctx context.Context) error {
 		}
 	}
 	return d.report([]*series{noop, update, bare, instant, sandbox}, []ratio{
-		{Name: "rail without latency ÷ bare SQL", Value: instant.median() / bare.median(), Target: 0.6},
-		{Name: "rail without latency ÷ Asynq with an update", Value: instant.median() / update.median(), Target: 5},
-		{Name: "sandbox rail ÷ Asynq with an update", Value: sandbox.median() / update.median(), Target: 3},
+		medianRatio("rail without latency ÷ bare SQL", instant, bare, 0.6),
+		medianRatio("rail without latency ÷ Asynq with an update", instant, update, 5),
+		medianRatio("sandbox rail ÷ Asynq with an update", sandbox, update, 3),
 	})
 }
 

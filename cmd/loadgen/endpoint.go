@@ -64,9 +64,8 @@ func (e *endpoint) run(ctx context.Context) error {
 		slices.Reverse(steps)
 	}
 	return e.report([]*series{flatOut, beside, calm.p50, calm.p99, flooded.p50, flooded.p99}, []ratio{
-		{Name: flatOut.Name, Value: flatOut.median(), Target: 2500, Unit: flatOut.Unit},
-		{Name: "p99 of the others, beside the flood ÷ alone", Value: flooded.p99.median() / calm.p99.median(),
-			Target: -1.1},
+		flatOut.bounded(2500),
+		medianRatio("p99 of the others, beside the flood ÷ alone", flooded.p99, calm.p99, -1.1),
 	})
 }
 

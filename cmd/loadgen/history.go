@@ -88,9 +88,8 @@ func (h *history) run(ctx context.Context) error {
 	for i := len(quantities) - 1; i >= 0; i-- {
 		q := quantities[i]
 		all = slices.Concat([]*series{&q.without, &q.with}, all)
-		ratios = append([]ratio{{
-			Name: q.name + ", with history ÷ without", Value: q.with.median() / q.without.median(), Target: q.target,
-		}}, ratios...)
+		ratios = slices.Insert(ratios, 0,
+			medianRatio(q.name+", with history ÷ without", &q.with, &q.without, q.target))
 	}
 	return h.report(all, ratios)
 }

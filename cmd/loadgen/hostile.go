@@ -78,8 +78,7 @@ func newAttackSeries(a *attack) *attackSeries {
 
 func (s *attackSeries) ratios() []ratio {
 	return []ratio{
-		{Name: s.attack.name + ": p99 ÷ p99 before", Value: s.during.median() / s.alone.median(),
-			Target: -maxHostileRatio},
+		medianRatio(s.attack.name+": p99 ÷ p99 before", s.during, s.alone, -maxHostileRatio),
 		{Name: s.attack.name + ": other partner's requests answered ÷ sent", Value: s.answered, Target: 1},
 		{Name: s.attack.name + ": peak memory, largest", Value: s.memory.max(), Target: -maxHostileMemory, Unit: "MB"},
 	}

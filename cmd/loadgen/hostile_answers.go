@@ -47,8 +47,7 @@ func (s *requestSeries) ratios() []ratio {
 		{Name: "hostile requests answered without 5xx ÷ sent", Value: 1 - float64(s.failed)/sent, Target: 1},
 		{Name: "hostile requests answered in the shape of their area ÷ sent", Value: 1 - float64(s.misshapen)/sent,
 			Target: 1},
-		{Name: "hostile requests: p99 after ÷ p99 before", Value: s.after.median() / s.before.median(),
-			Target: -maxHostileRatio},
+		medianRatio("hostile requests: p99 after ÷ p99 before", s.after, s.before, -maxHostileRatio),
 		{Name: "other partner's requests answered ÷ sent afterwards", Value: s.answered, Target: 1},
 	}
 }

@@ -113,8 +113,8 @@ func (i *intents) show(parts []*contender, steady, floor *distribution) error {
 	}
 	all = slices.Concat(all, steady.series(), floor.series())
 	return i.report(all, []ratio{
-		{Name: "with a picture ÷ naive handler", Value: parts[0].rate.median() / parts[1].rate.median(), Target: 3},
-		{Name: "with text ÷ bare insert handler", Value: parts[2].rate.median() / parts[3].rate.median(), Target: 0.7},
+		medianRatio("with a picture ÷ naive handler", parts[0].rate, parts[1].rate, 3),
+		medianRatio("with text ÷ bare insert handler", parts[2].rate, parts[3].rate, 0.7),
 		{Name: "p99 of pictures at a steady rate", Value: steady.p99.median(), Target: -20, Unit: "ms"},
 	})
 }

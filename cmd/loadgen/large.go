@@ -68,9 +68,9 @@ func (l *large) run(ctx context.Context) error {
 		engines = append(engines, river)
 	}
 	return l.report(slices.Concat(engines, four.all(), one.all()), []ratio{
-		{Name: "one partner ÷ four partners", Value: one.rate.median() / four.rate.median(), Target: 0.9},
-		{Name: "one partner ÷ Asynq with an update", Value: one.rate.median() / update.median(), Target: 5},
-		{Name: "one partner ÷ River with an update", Value: one.rate.median() / river.median(), Target: 3},
+		medianRatio("one partner ÷ four partners", one.rate, four.rate, 0.9),
+		medianRatio("one partner ÷ Asynq with an update", one.rate, update, 5),
+		medianRatio("one partner ÷ River with an update", one.rate, river, 3),
 	})
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,7 +209,7 @@ func compare(few, many []*listCell) (times, blocks []ratio) {
 		})
 	}
 	ends := func(all []ratio, median string) []ratio {
-		slices.SortFunc(all, func(a, b ratio) int { return int(1e6 * (a.Value - b.Value)) })
+		slices.SortFunc(all, func(a, b ratio) int { return cmp.Compare(a.Value, b.Value) })
 		middle := all[len(all)/2]
 		middle.Name = median
 		return []ratio{middle, all[len(all)-1]}

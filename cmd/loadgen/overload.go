@@ -86,12 +86,11 @@ func (o *overload) run(ctx context.Context) error {
 	for _, s := range []*distribution{f.before, f.accepted, f.refused, f.after} {
 		all = append(all, s.p50, s.p99)
 	}
-	served := f.acceptedRate.median() / f.capacity.median()
 	return o.report(all, []ratio{
 		{Name: "p99 of accepted requests", Value: f.accepted.p99.max(), Target: -1000, Unit: "ms"},
 		{Name: "p50 of refused requests", Value: f.refused.p50.max(), Target: -50, Unit: "ms"},
 		{Name: "p99 of refused requests", Value: f.refused.p99.max(), Target: -250, Unit: "ms"},
-		{Name: "accepted in the overload ÷ capacity", Value: served, Target: 0.7},
+		medianRatio("accepted in the overload ÷ capacity", f.acceptedRate, f.capacity, 0.7),
 		{Name: "payment intents found ÷ acknowledged", Value: f.found, Target: 1},
 		{Name: "requests answered ÷ sent", Value: 1 - f.failed, Target: 1},
 		{Name: "until latency is as before", Value: f.recovery.max(), Target: -5, Unit: "s"},
@@ -242,8 +241,8 @@ type probe struct{ due, took time.Duration }
 // failedProbe is the duration that a refused or failed probe counts with. It is never usual.
 const failedProbe = time.Hour
 
-// probe measures the latency of requests at a low rate. It adds the percentiles to the
-// distribution, and appends each request to probes.
+// probe measures the latency of requests at a low rate. It adds the percentiles of the successful
+// ones to the distribution, and appends each request to probes.
 func (o *overload) probe(ctx context.Context, to *distribution, probes *[]probe) error {
 	c, began := newLoadClient(openConns), time.Now()
 	var mu sync.Mutex
@@ -255,7 +254,7 @@ func (o *overload) probe(ctx context.Context, to *distribution, probes *[]probe)
 		if err != nil {
 			took = failedProbe
 		}
-		l.add(due, nil)
+		l.add(due, err)
 		mu.Lock()
 		defer mu.Unlock()
 		*probes = append(*probes, probe{due.Sub(began), took})

@@ -81,16 +81,11 @@ func (r *reader) run(ctx context.Context) error {
 	var ratios []ratio
 	for i, c := range readerClaims {
 		all = append(all, before[i], after[i])
-		ratios = append(ratios, ratio{
-			Name: c.name + ": blocks with the reader ÷ before", Value: after[i].median() / before[i].median(),
-			Target: -2,
-		})
+		ratios = append(ratios, medianRatio(c.name+": blocks with the reader ÷ before", after[i], before[i], -2))
 	}
 	return r.report(slices.Concat(all, rates[:]), append(ratios,
-		ratio{Name: "rows settled, with the reader ÷ before", Value: rates[1].median() / rates[0].median(),
-			Target: 0.9},
-		ratio{Name: "events delivered, with the reader ÷ before", Value: rates[3].median() / rates[2].median(),
-			Target: 0.9}))
+		medianRatio("rows settled, with the reader ÷ before", rates[1], rates[0], 0.9),
+		medianRatio("events delivered, with the reader ÷ before", rates[3], rates[2], 0.9)))
 }
 
 // start starts the servers and the receivers of webhooks, and creates partners with endpoints.

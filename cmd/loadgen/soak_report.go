@@ -143,7 +143,7 @@ func (s *soak) ratios(broken int) []ratio {
 		{Name: "successes ÷ requests, outside of the failovers",
 			Value: 1 - float64(outside.errors+outside.unavailable)/float64(outside.sent), Target: 1},
 		{Name: "successes and 503 ÷ requests, in the failovers",
-			Value: 1 - float64(during.errors)/float64(during.sent), Target: 1},
+			Value: 1 - float64(during.errors)/float64(during.sent), Target: 1, unmeasured: s.failovers == 0},
 		{Name: "audits and comparisons without a breach", Value: kept, Target: 1},
 	}
 }

@@ -90,11 +90,8 @@ func (s *submit) run(ctx context.Context) error {
 		best = max(best, r.median())
 	}
 	return s.report(slices.Concat(bare.all(), full.all(), []*series{memory}, rates), []ratio{
-		{Name: "p50, through HTTP ÷ bare insert", Value: full.p50.median() / bare.p50.median(), Target: -2},
-		{
-			Name:  "CPU time of both, through HTTP ÷ bare insert",
-			Value: full.cpu.median() / bare.cpu.median(), Target: -2,
-		},
+		medianRatio("p50, through HTTP ÷ bare insert", full.p50, bare.p50, -2),
+		medianRatio("CPU time of both, through HTTP ÷ bare insert", full.cpu, bare.cpu, -2),
 		{Name: "batches/s, 8 at once ÷ best number", Value: rates[len(rates)-1].median() / best, Target: 0.95},
 		{Name: "memory of the API", Value: memory.max(), Target: -100, Unit: "MB"},
 	})

@@ -70,8 +70,8 @@ func (h *webhooks) run(ctx context.Context) error {
 			to := newLatencySeries(rate, hanging)
 			steps = append(steps, func() error { return h.steady(ctx, rate, hanging, to) })
 			all = append(all, to.p50, to.p99)
-			targets = append(targets, func() ratio { return ratio{to.p50.Name, to.p50.median(), -15, "ms"} },
-				func() ratio { return ratio{to.p99.Name, to.p99.median(), -50, "ms"} })
+			targets = append(targets, func() ratio { return to.p50.bounded(-15) },
+				func() ratio { return to.p99.bounded(-50) })
 		}
 	}
 	full := throughputSeries{
@@ -90,8 +90,8 @@ func (h *webhooks) run(ctx context.Context) error {
 		}
 		slices.Reverse(steps)
 	}
-	targets = append(targets, func() ratio { return ratio{full.rate.Name, full.rate.median(), 5000, full.rate.Unit} },
-		func() ratio { return ratio{idle.Name, idle.median(), -200, idle.Unit} })
+	targets = append(targets, func() ratio { return full.rate.bounded(5000) },
+		func() ratio { return idle.bounded(-200) })
 	var ratios []ratio
 	for _, target := range targets {
 		ratios = append(ratios, target())
