@@ -85,6 +85,25 @@ func (b *books) pay(behaviour models.Behaviour) models.PaymentIntent {
 	return intent
 }
 
+// decideLost debits a row whose requests the scripted rail loses, and decides at its deadline that
+// it was debited.
+func (b *books) decideLost(scripted *railtest.Scripted) {
+	b.Helper()
+	scripted.SetDefault(railtest.LoseRequest)
+	b.bill("batch", models.BehaviourPays)
+	modelstest.AdvanceClock(b, b.store, models.SettleWithin)
+	if _, err := b.store.CloseOverdueBatch(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	act := &models.Act{
+		Name: models.ActDecideRow, Actor: models.Actor{Kind: models.ActorOperator, Name: "test", Origin: "test"},
+	}
+	_, err := b.store.DecideRow(models.WithAct(b.Context(), act), b.site.ID, "batch", "row-0", models.DecidedDebited)
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
 // work runs every debit and payment that is due.
 func (b *books) work() {
 	b.Helper()

@@ -20,7 +20,8 @@ const (
 	// DifferenceUnrecorded: the rail debited a row or payment that has ended without a ledger
 	// entry.
 	DifferenceUnrecorded DifferenceKind = "railDebitUnrecorded"
-	// DifferenceDenied: the ledger has an entry whose debit the rail denies.
+	// DifferenceDenied: the ledger has an entry whose debit the rail denies, or has not confirmed
+	// within RailMemory.
 	DifferenceDenied DifferenceKind = "ledgerEntryDenied"
 	// DifferenceParticulars: ledger and rail differ in amount, currency or agreement.
 	DifferenceParticulars DifferenceKind = "railDebitDiffers"

@@ -52,8 +52,7 @@ func (c *Comparer) Recheck(
 	ctx context.Context, earlier []models.Difference,
 ) (remain []models.Difference, resolved []string, err error) {
 	recent, aged := splitAged(earlier)
-	remain, resolved, err = c.recheckAged(ctx, aged)
-	if err != nil {
+	if remain, err = c.recheckAged(ctx, aged); err != nil {
 		return nil, nil, err
 	}
 	keys := keysOf(recent)
@@ -79,9 +78,9 @@ func (c *Comparer) Recheck(
 	for _, d := range remain {
 		left[d.RailKey] = true
 	}
-	for _, key := range keys {
-		if !left[key] {
-			resolved = append(resolved, key)
+	for _, d := range earlier {
+		if !left[d.RailKey] {
+			resolved = append(resolved, d.RailKey)
 		}
 	}
 	return remain, resolved, nil
@@ -99,31 +98,37 @@ func splitAged(all []models.Difference) (recent, aged []models.Difference) {
 	return recent, aged
 }
 
-// recheckAged looks for the entries of differences that are older than the rail's memory, without
-// asking the rail. An entry resolves its difference. A difference that is still in flight becomes
-// unrecorded: its debit was made, and the service has not recorded it.
+// recheckAged compares differences that are older than the rail's memory with the ledger, without
+// asking the rail, and returns those that remain. An entry resolves the difference of a debit that
+// the rail has reported. An entry in flight without such a debit becomes denied: the rail has never
+// confirmed it. A debit in flight without an entry becomes unrecorded.
 func (c *Comparer) recheckAged(
 	ctx context.Context, aged []models.Difference,
-) (remain []models.Difference, resolved []string, err error) {
+) (remain []models.Difference, err error) {
 	if len(aged) == 0 {
-		return nil, nil, nil
+		return nil, nil
 	}
 	entries, err := c.entries(ctx, keysOf(aged))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, d := range aged {
-		if _, recorded := entries[d.RailKey]; recorded {
-			resolved = append(resolved, d.RailKey)
+		_, recorded := entries[d.RailKey]
+		inFlight := d.Kind == models.DifferenceInFlight
+		switch {
+		case recorded && (!inFlight || d.DebitedAt != 0):
 			continue
-		}
-		if d.Kind == models.DifferenceInFlight {
+		case recorded:
+			d.Kind = models.DifferenceDenied
+		case inFlight:
 			d.Kind = models.DifferenceUnrecorded
+		}
+		if inFlight {
 			d.Detail += fmt.Sprintf(", after %d days", int(models.RailMemory.Hours())/24)
 		}
 		remain = append(remain, d)
 	}
-	return remain, resolved, nil
+	return c.withoutDecided(ctx, remain, nil)
 }
 
 func keysOf(differences []models.Difference) []string {
