@@ -200,7 +200,17 @@ type booksPage struct {
 	Reconciliation models.Reconciliation
 	Audit          models.AuditPass
 	Found          []models.Difference // between ledger and rail
-	Alerts         []models.Alert      // about the books
+	Alerts         []models.Alert      // violations and gaps
+}
+
+// Violations returns the number of open alerts about violations that the audit has found.
+func (p *booksPage) Violations() (n int) {
+	for _, a := range p.Alerts {
+		if a.Kind == models.AlertAuditViolation {
+			n++
+		}
+	}
+	return n
 }
 
 // books shows how far comparison and audit have come, and what they have found.
