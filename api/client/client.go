@@ -52,6 +52,7 @@ type Client struct {
 	mu      sync.Mutex
 	token   string
 	renewAt time.Time
+	renewal *renewal // in progress; nil: none
 }
 
 // New returns a client. It sends no request.
@@ -302,87 +303,6 @@ func refusal(answer response) *Error {
 func headerRetryAfter(header http.Header) time.Duration {
 	seconds, _ := strconv.Atoi(header.Get("Retry-After"))
 	return time.Duration(seconds) * time.Second
-}
-
-// renewBefore is the time before a token's expiry at which the client renews it.
-const renewBefore = time.Minute
-
-// tokenError is an error of a request for an access token.
-type tokenError struct{ err error }
-
-// Error implements error.
-func (e *tokenError) Error() string { return e.err.Error() }
-
-// Unwrap returns the cause, such as an *Error.
-func (e *tokenError) Unwrap() error { return e.err }
-
-// accessToken returns a valid access token. Its errors are of type *tokenError.
-func (c *Client) accessToken(ctx context.Context) (string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.token != "" && time.Until(c.renewAt) > 0 {
-		return c.token, nil
-	}
-	// By the wall clock: the monotonic clock stands still while a computer sleeps.
-	began := time.Now().Round(0)
-	token, lifetime, err := c.requestToken(ctx)
-	if err != nil {
-		return "", &tokenError{err}
-	}
-	c.token, c.renewAt = token, began.Add(lifetime-renewBefore)
-	return c.token, nil
-}
-
-// requestToken obtains an access token and its lifetime from the service.
-func (c *Client) requestToken(ctx context.Context) (token string, lifetime time.Duration, err error) {
-	form := strings.NewReader(url.Values{"grant_type": {"client_credentials"}}.Encode())
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.BaseURL+"/oauth2/token", form)
-	if err != nil {
-		return "", 0, fmt.Errorf("client: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.SetBasicAuth(url.QueryEscape(c.cfg.ClientID), url.QueryEscape(c.cfg.ClientSecret))
-	answer, err := c.roundTrip(req)
-	if err != nil {
-		return "", 0, fmt.Errorf("client: token: %w", err)
-	}
-	var issued struct {
-		AccessToken string `json:"access_token"`
-		ExpiresIn   int    `json:"expires_in"`
-		Error       string `json:"error"`
-	}
-	err = json.Unmarshal(answer.body, &issued)
-	if answer.status != http.StatusOK {
-		refused := &Error{Status: answer.status, RetryAfter: headerRetryAfter(answer.header)}
-		if issued.Error != "" {
-			refused.Faults = []Fault{{Code: issued.Error, DisplayMessage: issued.Error}}
-		}
-		return "", 0, refused
-	}
-	if err != nil {
-		return "", 0, fmt.Errorf("client: token: %w", err)
-	}
-	if issued.AccessToken == "" {
-		return "", 0, errors.New("client: token: the response has no access_token")
-	}
-	return issued.AccessToken, time.Duration(issued.ExpiresIn) * time.Second, nil
-}
-
-// Authenticate obtains an access token unless the client holds a valid one. It does not retry, so
-// that it finds out at once whether the service answers and accepts the credentials.
-func (c *Client) Authenticate(ctx context.Context) error {
-	_, err := c.accessToken(ctx)
-	return err
-}
-
-// forgetToken makes the next request obtain a new access token, unless the client has renewed the
-// refused one already.
-func (c *Client) forgetToken(refused string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.token == refused {
-		c.token = ""
-	}
 }
 
 // path joins percent-encoded segments into a path.

@@ -261,22 +261,6 @@ func TestRefusedCredentialsAreNotRetried(t *testing.T) {
 	}
 }
 
-// A token's expiry is a time of the wall clock: the monotonic clock stands still while a computer
-// sleeps.
-func TestTokensExpireByTheWallClock(t *testing.T) {
-	t.Parallel()
-	c, _ := service(t, client.Config{}, with(200, found))
-	before := time.Now()
-	if err := c.Authenticate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	at := c.RenewAt()
-	if strings.Contains(at.String(), "m=") || at.Before(before.Add(58*time.Minute)) ||
-		at.After(time.Now().Add(time.Hour)) {
-		t.Errorf("renews at %v", at)
-	}
-}
-
 // The client follows the links of pages at its own base URL.
 func TestPagesStayWithTheService(t *testing.T) {
 	t.Parallel()
