@@ -93,12 +93,12 @@ type WebhookRotation struct {
 	OverlapTo  int64  `json:"overlapTo"`  // until then, webhook-signature has a signature of each secret
 }
 
-// RotateWebhookSecret creates the next signing secret. activateAt is in Unix ms; 0 means in 24
-// hours.
-func (c *Client) RotateWebhookSecret(ctx context.Context, activateAt int64) (WebhookRotation, error) {
+// RotateWebhookSecret creates the next signing secret. activateAt is in Unix ms: a past time, such
+// as 0, means now. nil means in 24 hours.
+func (c *Client) RotateWebhookSecret(ctx context.Context, activateAt *int64) (WebhookRotation, error) {
 	body := map[string]int64{}
-	if activateAt != 0 {
-		body["activateAt"] = activateAt
+	if activateAt != nil {
+		body["activateAt"] = *activateAt
 	}
 	var out WebhookRotation
 	_, err := c.do(ctx, request{

@@ -349,8 +349,10 @@ func testEndpoints(t *testing.T, c *client.Client, site string) {
 	if list := need(c.WebhookEndpoints(ctx))(t); len(list) != 2 {
 		t.Errorf("%+v", list)
 	}
-	if next := need(c.RotateWebhookSecret(ctx, 0))(t); !strings.HasPrefix(next.Secret, "whsec_") {
-		t.Errorf("%+v", next)
+	later := need(c.RotateWebhookSecret(ctx, nil))(t)
+	now := need(c.RotateWebhookSecret(ctx, new(int64)))(t)
+	if !strings.HasPrefix(now.Secret, "whsec_") || now.ActivateAt > later.ActivateAt-time.Hour.Milliseconds() {
+		t.Errorf("activated now %+v, later %+v", now, later)
 	}
 	for _, name := range []string{client.DefaultEndpoint, site} {
 		if err := c.DeleteWebhookEndpoint(ctx, name); err != nil {
