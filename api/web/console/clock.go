@@ -1,6 +1,7 @@
 package console
 
 import (
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -52,12 +53,12 @@ func (c *Console) moveClock(v *visit) error {
 	hours := v.form("hours")
 	ms := literal(v.form("advanceMs"))
 	if ms == nil {
-		n, err := strconv.ParseFloat(hours, 64)
-		if err != nil {
+		n, ok := parseHours(hours)
+		if !ok {
 			return v.clockPage(http.StatusBadRequest, hours,
 				[]fault{{Message: "The hours must be a number.", Target: "hours"}})
 		}
-		ms = int64(n * float64(time.Hour.Milliseconds()))
+		ms = n
 	}
 	refusal, err := refused(v.post("/sandbox/clock", map[string]any{"advanceMs": ms}, nil))
 	if refusal != nil {
@@ -67,4 +68,15 @@ func (c *Console) moveClock(v *visit) error {
 		return err
 	}
 	return v.seeOther(Path + "/clock")
+}
+
+// parseHours reads hours with a decimal fraction, and returns them in milliseconds. It refuses
+// numbers that no JSON integer of the API can hold.
+func parseHours(text string) (ms int64, ok bool) {
+	n, err := strconv.ParseFloat(text, 64)
+	n *= float64(time.Hour.Milliseconds())
+	if err != nil || !(math.Abs(n) <= float64(models.MaxAmount)) { // NaN is not in range either
+		return 0, false
+	}
+	return int64(n), true
 }

@@ -59,6 +59,20 @@ func TestLiteral(t *testing.T) {
 	}
 }
 
+func TestParseHours(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{"1": 3_600_000, "0.5": 1_800_000, "-2": -7_200_000, "1e3": 3_600_000_000} {
+		if got, ok := parseHours(text); got != want || !ok {
+			t.Errorf("%q: %d, %t; want %d", text, got, ok, want)
+		}
+	}
+	for _, text := range []string{"", "soon", "NaN", "Inf", "-Inf", "1e18", "-1e18", "1e400"} {
+		if got, ok := parseHours(text); ok {
+			t.Errorf("%q: %d", text, got)
+		}
+	}
+}
+
 func TestSessionRemembersSites(t *testing.T) {
 	t.Parallel()
 	var s session
