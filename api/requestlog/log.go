@@ -54,11 +54,9 @@ type Header struct{ Name, Value string }
 // Body is the beginning of a body, without secrets.
 type Body struct {
 	Text string
-	Size int // of the whole body in bytes; -1: it was streamed, and nothing is kept
+	Size int  // of the whole body in bytes; -1: it was streamed, and nothing is kept
+	Cut  bool // Text lacks the end of the body
 }
-
-// Cut reports whether a part of the body is missing.
-func (b Body) Cut() bool { return b.Size > len(b.Text) && b.Size > maxBody }
 
 // Log keeps the latest API requests of this process in memory, in bounded space, without secrets
 // and tokens. It is safe for concurrent use. Latest and Find of a nil *Log find nothing.
@@ -155,8 +153,8 @@ func AppendHeader(list []Header, name, value []byte) []Header {
 // KeepBody returns a copy of the part of a body that is kept, without secrets.
 func KeepBody(body []byte) Body {
 	// Twice the length is searched first: redact would not recognise a secret that is cut off.
-	text := redact(Clip(string(body[:min(len(body), 2*maxBody)]), 2*maxBody))
-	return Body{Text: Clip(text, maxBody), Size: len(body)}
+	text := redact(strings.ToValidUTF8(string(body[:min(len(body), 2*maxBody)]), "\uFFFD"))
+	return Body{Text: Clip(text, maxBody), Size: len(body), Cut: len(body) > 2*maxBody || len(text) > maxBody}
 }
 
 // Clip cuts a text to at most n bytes and returns it as valid UTF-8. It cuts no character in two.

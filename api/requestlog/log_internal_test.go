@@ -103,13 +103,21 @@ func TestKeepBodyCuts(t *testing.T) {
 	for shift := range 64 {
 		body := strings.Repeat("x", maxBody-shift) + `"secret":"hush-hush-hush"` + strings.Repeat("é", maxBody)
 		kept := KeepBody([]byte(body))
-		if strings.Contains(kept.Text, "hush") || len(kept.Text) > maxBody || !kept.Cut() ||
+		if strings.Contains(kept.Text, "hush") || len(kept.Text) > maxBody || !kept.Cut ||
 			kept.Size != len(body) || !utf8.ValidString(kept.Text) {
 			t.Fatalf("shift %d: %d bytes, %q", shift, len(kept.Text), kept.Text[len(kept.Text)-40:])
 		}
 	}
-	if kept := KeepBody([]byte("ab\xff")); kept.Text != "ab\uFFFD" || kept.Cut() {
+	if kept := KeepBody([]byte("ab\xff")); kept.Text != "ab\uFFFD" || kept.Cut {
 		t.Errorf("%+v", kept)
+	}
+	for body, cut := range map[string]bool{
+		`{"token":"a"}` + strings.Repeat("x", maxBody-13):                                 true,  // lengthened
+		`{"token":"` + strings.Repeat("a", 100) + `"}` + strings.Repeat("x", maxBody-100): false, // shortened
+	} {
+		if kept := KeepBody([]byte(body)); kept.Cut != cut {
+			t.Errorf("%d bytes, of which %d are kept: cut %t", len(body), len(kept.Text), kept.Cut)
+		}
 	}
 }
 
