@@ -4,6 +4,7 @@ package coalesce
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -134,8 +135,12 @@ func (c *Coalescer[A, R]) answer(ctx context.Context, batch []coalesced[A, R]) {
 	}
 }
 
-// call turns a panic of Call into an error for the whole batch.
+// call turns a panic of Call, or a wrong number of values, into an error for the whole batch.
 func (c *Coalescer[A, R]) call(ctx context.Context, requests []A) (values []R, err error) {
 	defer CatchPanic(&err)
-	return c.Call(ctx, requests)
+	values, err = c.Call(ctx, requests)
+	if err == nil && len(values) != len(requests) {
+		return nil, fmt.Errorf("coalesce: %d values for %d requests", len(values), len(requests))
+	}
+	return values, err
 }

@@ -69,6 +69,18 @@ func TestCoalescerOutlivesAPanic(t *testing.T) {
 	}
 }
 
+func TestCoalescerRefusesAWrongNumberOfValues(t *testing.T) {
+	t.Parallel()
+	c := Coalescer[int, int]{Call: func(_ context.Context, asked []int) ([]int, error) {
+		return make([]int, asked[0]), nil
+	}}
+	for n, valid := range map[int]bool{0: false, 1: true, 2: false} {
+		if _, err := c.Do(t.Context(), n); (err == nil) != valid {
+			t.Errorf("%d values for one request: %v", n, err)
+		}
+	}
+}
+
 func TestCoalescerDropsRequestsOfCallersThatLeft(t *testing.T) {
 	t.Parallel()
 	began, goOn := make(chan []int), make(chan struct{})
