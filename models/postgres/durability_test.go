@@ -65,6 +65,16 @@ func TestRoleSettingBehindPooler(t *testing.T) {
 	}
 }
 
+// A stored value is read whole, whatever characters it has.
+func TestStoredSettingWithEqualsSign(t *testing.T) {
+	t.Parallel()
+	dsn, _ := weakRole(t, "SET application_name = 'a=b=c'")
+	got, err := open(t, postgres.Config{DSN: dsn}).StoredSetting(t.Context(), "application_name")
+	if err != nil || got != "a=b=c" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 // A role that becomes weak after the start gets no new connections, and the error says why.
 func TestRoleBecomesWeak(t *testing.T) {
 	t.Parallel()

@@ -6,7 +6,7 @@
 --   $1  text[], names of settings
 WITH stored AS (
     -- The settings of this role and this database, the most specific first.
-    SELECT lower(split_part(entry, '=', 1)) AS name, split_part(entry, '=', 2) AS value,
+    SELECT lower(split_part(entry, '=', 1)) AS name, substr(entry, strpos(entry, '=') + 1) AS value,
            row_number() OVER (PARTITION BY lower(split_part(entry, '=', 1))
                               ORDER BY s.setrole <> 0 DESC, s.setdatabase <> 0 DESC) AS precedence
     FROM pg_db_role_setting AS s CROSS JOIN unnest(s.setconfig) AS entry

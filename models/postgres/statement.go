@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +24,7 @@ type Args map[string]any
 
 // SQL parses the text of a statement. The name of an argument consists of a to z, 0 to 9 and _, and
 // does not begin with a digit. A colon in a literal, quoted name, comment or cast (::) begins no
-// argument.
+// argument. SQL panics at a dollar quote or an escape string (E”), which it does not parse.
 func SQL(text string) Statement {
 	var s Statement
 	var out strings.Builder
@@ -79,8 +80,11 @@ func (s Statement) Bind(args Args) ([]any, error) {
 	return values, nil
 }
 
-// skip returns the length of the literal, quoted name, comment or cast at the start of text, in
-// which a colon begins no argument; 0: there is none.
+// dollarQuote finds a dollar quote at the start of a text.
+var dollarQuote = regexp.MustCompile(`^\$\w*\$`)
+
+// skip returns the length of the literal, name, comment or cast at the start of text, in which a
+// colon begins no argument; 0: there is none.
 func skip(text string) int {
 	switch {
 	case strings.HasPrefix(text, "::"):
@@ -93,9 +97,14 @@ func skip(text string) int {
 		return through(text, 1, "'")
 	case text[0] == '"':
 		return through(text, 1, "\"")
-	default:
-		return 0
+	case text[0] == '$' && dollarQuote.MatchString(text), strings.HasPrefix(text, "E'"), strings.HasPrefix(text, "e'"):
+		panic("postgres: a statement has a dollar quote or an escape string: " + text)
 	}
+	n := 0
+	for n < len(text) && (isNameByte(text[n], n > 0) || 'A' <= text[n] && text[n] <= 'Z' || n > 0 && text[n] == '$') {
+		n++
+	}
+	return n
 }
 
 // through returns the length of text up to and including the first end after from.

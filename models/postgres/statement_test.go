@@ -23,6 +23,8 @@ func TestNamedArguments(t *testing.T) {
 		"SELECT 1 -- of :a\n + :b":              "SELECT 1 -- of :a\n + $1",
 		"/* :a */ SELECT :b":                    "/* :a */ SELECT $1",
 		"SELECT a[1 : 2], :A, : a":              "SELECT a[1 : 2], :A, : a",
+		"SELECT DATE'2026-01-01', a$b$:c, 'E'":  "SELECT DATE'2026-01-01', a$b$$1, 'E'",
+		"SELECT '$$', \"E'\", :a -- $x$":        "SELECT '$$', \"E'\", $1 -- $x$",
 		"SELECT 'open":                          "SELECT 'open",
 		"SELECT 1 --":                           "SELECT 1 --",
 		"UPDATE t SET a=:a WHERE b IN (:b,:c);": "UPDATE t SET a=$1 WHERE b IN ($2,$3);",
@@ -33,6 +35,23 @@ func TestNamedArguments(t *testing.T) {
 	}
 	if names := postgres.SQL("SELECT :b, :a, :b").Names(); !slices.Equal(names, []string{"b", "a"}) {
 		t.Errorf("names are %q", names)
+	}
+}
+
+// A text that SQL cannot parse is refused: a colon in it might become an argument.
+func TestUnparsedTextIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"DO $$ BEGIN RAISE ':a'; END $$", "SELECT $tag$ :a $tag$", `SELECT E'\' :a'`, `SELECT e'\':a`,
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%q was accepted", text)
+				}
+			}()
+			postgres.SQL(text)
+		}()
 	}
 }
 
