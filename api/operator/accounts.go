@@ -53,9 +53,12 @@ type Account struct {
 type Accounts map[string]Account
 
 // Hash returns a line of an accounts file: the name, the bcrypt hash of the password, and the role.
-// It refuses a malformed name and a password that is too short or too long.
+// It refuses a malformed name, a password that is too short or too long, and an unknown role.
 func Hash(name, password string, role Role) (string, error) {
 	if err := checkName(name); err != nil {
+		return "", err
+	}
+	if _, err := ParseRole(string(role)); err != nil {
 		return "", err
 	}
 	if len(password) < MinPassword || len(password) > maxPassword {

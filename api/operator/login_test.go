@@ -296,4 +296,7 @@ func TestParseAccountsRefuses(t *testing.T) {
 			t.Errorf("%q: %s", tt, line)
 		}
 	}
+	if line, err := operator.Hash("jane", password, "root"); err == nil {
+		t.Error(line)
+	}
 }
