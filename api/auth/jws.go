@@ -96,7 +96,7 @@ func publicKeys(raw []byte) (jwk.Set, error) {
 			return nil, fmt.Errorf("keys[%d] is not a public key", i)
 		}
 		if !usable(key) {
-			return nil, fmt.Errorf("keys[%d] must be an Ed25519, P-256 or RSA key (2048 bits or more)", i)
+			return nil, fmt.Errorf("keys[%d] must be an Ed25519, P-256 or RSA key (2048 to 8192 bits)", i)
 		}
 	}
 	return set, nil
