@@ -49,7 +49,7 @@ func newOutsideKeys(url string, now func() time.Time) *outsideKeys {
 func (o *outsideKeys) publicKey(ctx context.Context, keyID string, algorithm jwa.SignatureAlgorithm) (any, error) {
 	set, old := o.latest()
 	if set != nil {
-		if key, ok := lookUp(set, keyID, algorithm); ok && (!old || !o.tryRefetch(ctx, set)) {
+		if key, ok := keyByID(set, keyID, algorithm); ok && (!old || !o.tryRefetch(ctx, set)) {
 			return key, nil
 		}
 	}
@@ -57,14 +57,14 @@ func (o *outsideKeys) publicKey(ctx context.Context, keyID string, algorithm jwa
 	if set, _ = o.latest(); set == nil {
 		return nil, fmt.Errorf("%w: key set of the outside issuer: %w", models.ErrUnavailable, fetchErr)
 	}
-	if key, ok := lookUp(set, keyID, algorithm); ok {
+	if key, ok := keyByID(set, keyID, algorithm); ok {
 		return key, nil
 	}
 	return nil, invalid("unknown key id")
 }
 
-// lookUp returns the key of the set with the id, if it suits the algorithm.
-func lookUp(set jwk.Set, keyID string, algorithm jwa.SignatureAlgorithm) (jwk.Key, bool) {
+// keyByID returns the key of the set with the id, if it suits the algorithm.
+func keyByID(set jwk.Set, keyID string, algorithm jwa.SignatureAlgorithm) (jwk.Key, bool) {
 	key, ok := set.LookupKeyID(keyID)
 	if !ok || keyID == "" || !fits(key, algorithm) || !usable(key) {
 		return nil, false

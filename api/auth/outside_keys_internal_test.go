@@ -28,7 +28,7 @@ func FuzzOutsideKeySet(f *testing.F) {
 			key, _ := set.Key(i)
 			id, _ := key.KeyID()
 			for _, algorithm := range asymmetric {
-				found, ok := lookUp(set, id, algorithm)
+				found, ok := keyByID(set, id, algorithm)
 				if !ok {
 					continue
 				}
