@@ -58,7 +58,7 @@ type DeliverWebhook struct {
 
 	running organisationCounts
 	claims  webhookCoalescers[models.WebhookClaim, models.WebhookClaimed]
-	records webhookCoalescers[models.WebhookRecord, struct{}]
+	records webhookCoalescers[*models.WebhookRecord, struct{}]
 }
 
 // webhookCoalescers merges the calls of busy organisations separately from those of calm ones. A
@@ -139,18 +139,22 @@ func (d *DeliverWebhook) Deliver(
 	ctx context.Context, organisation models.OrganisationID, task models.TaskID,
 ) (models.WebhookAttempt, error) {
 	record, err := d.deliver(ctx, organisation, task)
+	if record == nil {
+		return models.WebhookAttempt{}, err
+	}
 	return record.Attempt, err
 }
 
-// deliver claims, makes and records the due attempt of a task.
+// deliver claims, makes and records the due attempt of a task. The record is nil unless the attempt
+// was made.
 func (d *DeliverWebhook) deliver(
 	ctx context.Context, organisation models.OrganisationID, task models.TaskID,
-) (models.WebhookRecord, error) {
+) (*models.WebhookRecord, error) {
 	busy := d.running.begin(organisation)
 	defer d.running.end(organisation)
 	delivery, err := d.claim(ctx, task, busy)
 	if err != nil {
-		return models.WebhookRecord{}, err
+		return nil, err
 	}
 	ctx = logs.With(models.WithTraceID(ctx, delivery.Event.TraceID),
 		slog.Any(logs.SiteID, delivery.Event.SiteID), slog.Any(logs.EventID, delivery.Event.ID))
@@ -160,10 +164,10 @@ func (d *DeliverWebhook) deliver(
 
 // send makes the attempt and decides what follows. It completes the attempt, which is short, even
 // if the process shuts down.
-func (d *DeliverWebhook) send(ctx context.Context, delivery *models.WebhookDelivery) models.WebhookRecord {
+func (d *DeliverWebhook) send(ctx context.Context, delivery *models.WebhookDelivery) *models.WebhookRecord {
 	sending, span := d.Tracer.StartWebhook(context.WithoutCancel(ctx), delivery)
 	result := d.Sender.Send(sending, webhook.Message{
-		URL: delivery.URL, Event: delivery.Event, Attempt: delivery.Number, Secrets: delivery.Secrets,
+		URL: delivery.URL, Event: &delivery.Event, Attempt: delivery.Number, Secrets: delivery.Secrets,
 		Fresh: delivery.AfterFailure,
 	})
 	if span.Answered(result.StatusCode); !result.Success() {
@@ -176,7 +180,7 @@ func (d *DeliverWebhook) send(ctx context.Context, delivery *models.WebhookDeliv
 		"type", delivery.Event.Type, "attempt", delivery.Number,
 		"status", result.StatusCode,
 		"verdict", verdict.Status, "ms", result.Duration.Milliseconds(), "failure", result.Failure, "error", result.Err)
-	return models.WebhookRecord{Delivery: *delivery, Verdict: verdict, Attempt: models.WebhookAttempt{
+	return &models.WebhookRecord{Delivery: *delivery, Verdict: verdict, Attempt: models.WebhookAttempt{
 		Number: delivery.Number, EndpointSite: delivery.EndpointSite, StartedAt: delivery.StartedAt,
 		Duration: result.Duration, StatusCode: result.StatusCode, URL: delivery.URL, Address: result.Address,
 		Error: result.Failure, ResponseHead: result.Head,
@@ -235,9 +239,9 @@ func (d *DeliverWebhook) claimMany(ctx context.Context, claims []models.WebhookC
 
 // recordMany records attempts. It then runs, in this process, parked events that the records have
 // released. It does not if a run was interrupted, since the process may be shutting down.
-func (d *DeliverWebhook) recordMany(ctx context.Context, records []models.WebhookRecord) ([]struct{}, error) {
+func (d *DeliverWebhook) recordMany(ctx context.Context, records []*models.WebhookRecord) ([]struct{}, error) {
 	claims := maxReleasedClaims
-	interrupted := slices.ContainsFunc(records, func(r models.WebhookRecord) bool { return r.Verdict.Redispatch })
+	interrupted := slices.ContainsFunc(records, func(r *models.WebhookRecord) bool { return r.Verdict.Redispatch })
 	if d.RunClaimed == nil || interrupted {
 		claims = 0
 	}
@@ -255,7 +259,7 @@ func (d *DeliverWebhook) recordMany(ctx context.Context, records []models.Webhoo
 // transaction fails, record writes both again in a transaction of their own: no record can fail the
 // others. It goes on after ctx has ended, and retries while Postgres is unavailable, for
 // recordTimeout at most. An attempt that is not recorded is made again.
-func (d *DeliverWebhook) record(ctx context.Context, record models.WebhookRecord, busy bool) error {
+func (d *DeliverWebhook) record(ctx context.Context, record *models.WebhookRecord, busy bool) error {
 	// After ctx has ended, Redis does not repeat the task when the retry is due. The dispatcher
 	// must then send the task again.
 	record.Verdict.Redispatch = ctx.Err() != nil
@@ -264,7 +268,7 @@ func (d *DeliverWebhook) record(ctx context.Context, record models.WebhookRecord
 	for {
 		_, err := d.records.of(busy).Do(context.WithoutCancel(ctx), record)
 		if err != nil && !errors.Is(err, models.ErrUnavailable) {
-			_, err = d.recordMany(ctx, []models.WebhookRecord{record})
+			_, err = d.recordMany(ctx, []*models.WebhookRecord{record})
 		}
 		switch {
 		case err == nil:

@@ -299,7 +299,7 @@ func TestWorkerDiesAfterThePost(t *testing.T) {
 	}
 	delivery := claimed[0].Delivery
 	d.job.Sender.Send(t.Context(), webhook.Message{
-		URL: delivery.URL, Event: delivery.Event, Attempt: delivery.Number, Secrets: delivery.Secrets,
+		URL: delivery.URL, Event: &delivery.Event, Attempt: delivery.Number, Secrets: delivery.Secrets,
 	})
 	if err := d.job.Run(t.Context(), models.Task{ID: task}); err != nil { // another worker, while the lease holds
 		t.Fatal(err)

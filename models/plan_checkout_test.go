@@ -105,13 +105,14 @@ func (p *planned) runWebhooks() {
 			claimed, err = s.ClaimWebhooks(ctx, p.ring, claims, wait)
 			return err
 		})
-		var records []models.WebhookRecord
+		var records []*models.WebhookRecord
 		for _, c := range claimed {
 			if c.Delivery == nil {
 				p.t.Fatalf("claimed %+v", c)
 			}
-			record.Delivery = *c.Delivery
-			records = append(records, record)
+			made := record
+			made.Delivery = *c.Delivery
+			records = append(records, &made)
 		}
 		p.call("RecordWebhooks", func(ctx context.Context) error { return only3(s.RecordWebhooks(ctx, records, 1)) })
 	}

@@ -56,7 +56,7 @@ func (w *webhooks) parked(task models.TaskID) (is bool) {
 
 func (w *webhooks) recordDelivered(deliveries ...*models.WebhookDelivery) {
 	w.t.Helper()
-	var records []models.WebhookRecord
+	var records []*models.WebhookRecord
 	for _, d := range deliveries {
 		records = append(records, result(*d, delivered))
 	}

@@ -117,7 +117,7 @@ func (w *webhooks) claimNothing(task models.TaskID) {
 }
 
 // result is the record of an attempt with a typical answer.
-func result(d models.WebhookDelivery, v models.WebhookVerdict) models.WebhookRecord {
+func result(d models.WebhookDelivery, v models.WebhookVerdict) *models.WebhookRecord {
 	attempt := models.WebhookAttempt{
 		StatusCode: 500, Duration: 7 * time.Millisecond, Address: "192.0.2.1:443", Error: "answered 500",
 	}
@@ -127,7 +127,7 @@ func result(d models.WebhookDelivery, v models.WebhookVerdict) models.WebhookRec
 	case v.Gone:
 		attempt.StatusCode = 410
 	}
-	return models.WebhookRecord{Delivery: d, Attempt: attempt, Verdict: v}
+	return &models.WebhookRecord{Delivery: d, Attempt: attempt, Verdict: v}
 }
 
 func (w *webhooks) record(d models.WebhookDelivery, v models.WebhookVerdict) []models.TaskID {
@@ -135,7 +135,7 @@ func (w *webhooks) record(d models.WebhookDelivery, v models.WebhookVerdict) []m
 	return w.recordMany(result(d, v))
 }
 
-func (w *webhooks) recordMany(records ...models.WebhookRecord) []models.TaskID {
+func (w *webhooks) recordMany(records ...*models.WebhookRecord) []models.TaskID {
 	w.t.Helper()
 	_, released, err := w.RecordWebhooks(w.t.Context(), records, 0)
 	if err != nil {

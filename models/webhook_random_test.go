@@ -119,7 +119,7 @@ func (l *webhookLife) claimSome(t *rapid.T) {
 
 // recordAll records every attempt in progress in one batch, with random verdicts.
 func (l *webhookLife) recordAll(t *rapid.T) {
-	records := make([]models.WebhookRecord, len(l.under))
+	records := make([]*models.WebhookRecord, len(l.under))
 	for i, d := range l.under {
 		records[i] = result(d, drawVerdict(t))
 	}

@@ -38,7 +38,7 @@ func (r *WebhookRecord) success() bool { return r.Verdict.Status == WebhookDeliv
 // The first records of all events are one transaction. Further records of an event follow in
 // further transactions. After an error, some records may be stored; the call may be repeated.
 func (s *Store) RecordWebhooks(
-	ctx context.Context, records []WebhookRecord, claims int,
+	ctx context.Context, records []*WebhookRecord, claims int,
 ) (claimed []Task, due []TaskID, err error) {
 	for len(records) > 0 {
 		var tasks []Task
@@ -63,7 +63,7 @@ func (s *Store) RecordWebhooks(
 
 // oneOfEachEvent separates the first record of each event from the others. An event may have two
 // records if its first worker has lost the lease.
-func oneOfEachEvent(records []WebhookRecord) (first, others []WebhookRecord) {
+func oneOfEachEvent(records []*WebhookRecord) (first, others []*WebhookRecord) {
 	type key struct {
 		organisation OrganisationID
 		event        WebhookEventID
@@ -84,7 +84,7 @@ func oneOfEachEvent(records []WebhookRecord) (first, others []WebhookRecord) {
 // webhookRecords are the records of one transaction, each of another event.
 type webhookRecords struct {
 	tx      postgres.Tx
-	records []WebhookRecord
+	records []*WebhookRecord
 
 	written []recordedEvent      // in any order
 	moved   map[endpointKey]bool // the endpoints with changed breakers
@@ -119,7 +119,7 @@ func (r *webhookRecords) run(ctx context.Context) ([]TaskID, error) {
 }
 
 // of returns the record that a row belongs to.
-func (r *webhookRecords) of(w recordedEvent) *WebhookRecord { return &r.records[w.I-1] }
+func (r *webhookRecords) of(w recordedEvent) *WebhookRecord { return r.records[w.I-1] }
 
 var (
 	//go:embed webhook_record.sql
@@ -136,8 +136,8 @@ func (r *webhookRecords) writeEvents(ctx context.Context) error {
 	retries, endpoints, started := make([]int64, n), make([]SiteID, n), make([]int64, n)
 	durations, codes, urls := make([]int64, n), make([]int, n), make([]string, n)
 	addresses, failures, heads := make([]string, n), make([]string, n), make([][]byte, n)
-	for i := range r.records {
-		d, a, v := &r.records[i].Delivery, &r.records[i].Attempt, &r.records[i].Verdict
+	for i, record := range r.records {
+		d, a, v := &record.Delivery, &record.Attempt, &record.Verdict
 		organisations[i], events[i], leases[i] = d.Event.OrganisationID, d.Event.ID, d.lease
 		rounds[i], numbers[i], verdicts[i] = d.round, d.Number, string(v.Status)
 		retries[i], endpoints[i], started[i] = v.Retry.Milliseconds(), d.EndpointSite, int64(d.StartedAt)
@@ -173,8 +173,7 @@ func (r *webhookRecords) writeBreakers(ctx context.Context) error {
 	r.moved = make(map[endpointKey]bool, len(locked))
 	var moved []*webhookEndpointRow
 	trace := map[*webhookEndpointRow]TraceID{} // of the attempt that disabled the endpoint
-	for i := range r.records {
-		record := &r.records[i]
+	for _, record := range r.records {
 		k := record.Delivery.endpoint()
 		row := locked[k]
 		if row == nil || row.URL != record.Delivery.URL {

@@ -17,7 +17,7 @@ func TestRecordWebhooksTogether(t *testing.T) {
 	ids, tasks := w.insertMany(4)
 	w.dispatch(tasks...)
 	verdicts := []models.WebhookVerdict{delivered, retryIn(time.Minute), failed, retryIn(time.Minute)}
-	var records []models.WebhookRecord
+	var records []*models.WebhookRecord
 	for i, d := range w.claimMany(tasks...) {
 		records = append(records, result(*d, verdicts[i]))
 	}
@@ -89,7 +89,7 @@ const mostClaims = 64
 // recordAndClaim records a success and returns the released tasks that it claims.
 func (w *webhooks) recordAndClaim(d *models.WebhookDelivery) []models.Task {
 	w.t.Helper()
-	claimed, _, err := w.RecordWebhooks(w.t.Context(), []models.WebhookRecord{result(*d, delivered)}, mostClaims)
+	claimed, _, err := w.RecordWebhooks(w.t.Context(), []*models.WebhookRecord{result(*d, delivered)}, mostClaims)
 	if err != nil {
 		w.t.Fatalf("record: %v", err)
 	}

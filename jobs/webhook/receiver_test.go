@@ -48,7 +48,7 @@ var secrets = func() models.WebhookSecrets {
 }()
 
 func message(url string) webhook.Message {
-	event := models.WebhookEvent{
+	event := &models.WebhookEvent{
 		ID: models.NewWebhookEventID(), Type: models.EventBatchSettled,
 		Body: []byte(`{"data":{"a":"<>& 🧾` + "\u2028" + `","n":9007199254740991},"traceId":"0"}`),
 	}

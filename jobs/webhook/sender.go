@@ -46,8 +46,8 @@ type Config struct {
 // Message is one attempt to deliver a webhook event.
 type Message struct {
 	URL     string
-	Event   models.WebhookEvent // with its body
-	Attempt int                 // from 1
+	Event   *models.WebhookEvent // with its body
+	Attempt int                  // from 1
 	Secrets models.WebhookSecrets
 	// Fresh forces a new connection, for which the sender resolves the name anew.
 	Fresh bool
@@ -201,7 +201,7 @@ func (s *Sender) exchange(ctx context.Context, m Message, last *lastAddress) (*h
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errTarget, err)
 	}
-	for _, h := range m.Secrets.Sign(&m.Event, s.now(), m.Attempt) {
+	for _, h := range m.Secrets.Sign(m.Event, s.now(), m.Attempt) {
 		request.Header.Set(h.Name, h.Value)
 	}
 	request.Header.Set("User-Agent", userAgent)
