@@ -46,7 +46,8 @@ func testInvalidItems(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays)
 	invalidKeys := []string{
-		"", ".", "..", "\x00", "a\nb", "a\x7f", "\xff", "a\xc3", strings.Repeat("a", models.MaxReferenceLength+1),
+		"", ".", "..", "\x00", "a\nb", "a\x7f", "a\u202e", "\xff", "a\xc3",
+		strings.Repeat("a", models.MaxReferenceLength+1),
 	}
 	debits := []rail.Debit{debit("good", "pays")}
 	keys := []string{"good"}
