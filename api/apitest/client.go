@@ -25,14 +25,22 @@ const clientTimeout = 90 * time.Second
 // connections, as when it stops. It fails the test if that takes longer than clientTimeout.
 func AwaitNoListener(t testing.TB, baseURL string) {
 	t.Helper()
-	for limit := time.Now().Add(clientTimeout); time.Now().Before(limit); {
+	ctx, cancel := context.WithTimeout(t.Context(), clientTimeout)
+	defer cancel()
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for {
 		c, err := net.Dial("tcp", strings.TrimPrefix(baseURL, "http://"))
 		if err != nil {
 			return
 		}
 		_ = c.Close()
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s still accepts connections", baseURL)
+		case <-poll.C:
+		}
 	}
-	t.Fatalf("%s still accepts connections", baseURL)
 }
 
 // Client sends requests to a server and fails the test when an answer violates the API description.

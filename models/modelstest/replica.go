@@ -74,17 +74,7 @@ func (r *Replicated) AwaitReplica() {
 // reason.
 func (r *Replicated) Await(what string, done func() bool) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
-	defer cancel()
-	poll := time.NewTicker(50 * time.Millisecond)
-	defer poll.Stop()
-	for !done() {
-		select {
-		case <-ctx.Done():
-			r.t.Fatalf("modelstest: not in time: %s", what)
-		case <-poll.C:
-		}
-	}
+	await(r.t, what, func(context.Context) (bool, error) { return done(), nil })
 }
 
 // Served returns the number of reads that the replica has answered.

@@ -36,15 +36,12 @@ ORDER BY 1`).Scan(t.Context(), &all); err != nil {
 // after a minute.
 func AwaitLockWait(t testing.TB, store *models.Store) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for waiting := false; !waiting; {
-		if err := store.DB().NewRaw(`
+	await(t, "a session waits for a lock", func(ctx context.Context) (waiting bool, err error) {
+		err = store.DB().NewRaw(`
 SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
-	AND wait_event_type = 'Lock')`).Scan(ctx, &waiting); err != nil {
-			t.Fatalf("modelstest: no session waits for a lock: %v", err)
-		}
-	}
+	AND wait_event_type = 'Lock')`).Scan(ctx, &waiting)
+		return waiting, err
+	})
 }
 
 // Vacuum vacuums and analyses a table until all its pages are visible to every transaction, as
@@ -52,17 +49,37 @@ SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
 // of an automatic ANALYZE. Vacuum fails the test after a minute.
 func Vacuum(t testing.TB, store *models.Store, table string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for visible := false; !visible; {
+	await(t, "all pages of "+table+" are visible", func(ctx context.Context) (visible bool, err error) {
 		if _, err := store.DB().ExecContext(ctx, "VACUUM ANALYZE ?", bun.Ident(table)); err != nil {
-			t.Fatalf("modelstest: vacuum %s: %v", table, err)
+			return false, err
 		}
-		if err := store.DB().NewRaw(`
+		err = store.DB().NewRaw(`
 SELECT bool_and(relallvisible >= relpages) FROM pg_class
 WHERE oid = ?0::regclass OR oid IN (SELECT relid FROM pg_partition_tree(?0::regclass) WHERE isleaf)`, table).
-			Scan(ctx, &visible); err != nil {
-			t.Fatalf("modelstest: visibility of %s: %v", table, err)
+			Scan(ctx, &visible)
+		return visible, err
+	})
+}
+
+// await calls done until it returns true. It fails the test after a minute, or when done returns an
+// error, with what as the reason.
+func await(t testing.TB, what string, done func(context.Context) (bool, error)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		switch ok, err := done(ctx); {
+		case err != nil:
+			t.Fatalf("modelstest: not in time: %s: %v", what, err)
+		case ok:
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("modelstest: not in time: %s", what)
+		case <-poll.C:
 		}
 	}
 }

@@ -299,14 +299,20 @@ func testUnseen(t *testing.T, f Fixture) {
 // yet.
 func (f Fixture) awaitArrival(ctx context.Context, t TB, d rail.Debit) {
 	t.Helper()
-	for ctx.Err() == nil {
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for {
 		if r := Lookup(ctx, t, f.Rail, d.Key)[0]; same(r, held(d, unknown)) {
 			return
 		} else if r.Status != rail.NotFound {
 			t.Fatalf("lookup of an undecided key: %+v", r)
 		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("the debit never arrived")
+		case <-poll.C:
+		}
 	}
-	t.Fatalf("the debit never arrived")
 }
 
 func testMany(t *testing.T, f Fixture) {
