@@ -43,17 +43,18 @@ func (q ListQuery) After(d ListedDebit) ListQuery {
 	return q
 }
 
+// Selects reports whether d is one of the debits that the query asks for, apart from the limit.
+func (q ListQuery) Selects(d ListedDebit) bool {
+	after := d.DebitedAt > q.From || d.DebitedAt == q.From && d.Key > q.AfterKey
+	return after && d.DebitedAt < q.To
+}
+
 // ListedDebit is a successful debit in a rail's list.
 type ListedDebit struct {
 	Key string
 	Particulars
 	// DebitedAt is the time of the debit by the rail's clock.
 	DebitedAt models.Millis
-}
-
-// isAfter reports whether d comes after the position, From and AfterKey, at which the query starts.
-func (d ListedDebit) isAfter(q ListQuery) bool {
-	return d.DebitedAt > q.From || d.DebitedAt == q.From && d.Key > q.AfterKey
 }
 
 // ListPage is a page of the list of debits. A rail lists only debits from CompleteFrom up to, but
@@ -85,7 +86,7 @@ func (p ListPage) check(q ListQuery) error {
 		if err := d.Particulars.validate(); err != nil {
 			return fmt.Errorf("rail: listed debit %d: %w", i, err)
 		}
-		if !d.isAfter(q) || d.DebitedAt >= min(q.To, p.CompleteTo) {
+		if !q.Selects(d) || d.DebitedAt >= p.CompleteTo {
 			return fmt.Errorf("rail: listed debit %d is out of order or out of range", i)
 		}
 		q = q.After(d)

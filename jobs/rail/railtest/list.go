@@ -27,8 +27,7 @@ func List(ctx context.Context, t TB, r rail.Rail, q rail.ListQuery) rail.ListPag
 	}
 	position := q
 	for _, d := range page.Debits {
-		if d.DebitedAt < position.From || d.DebitedAt == position.From && d.Key <= position.AfterKey ||
-			d.DebitedAt >= min(q.To, page.CompleteTo) || d.DebitedAt < page.CompleteFrom {
+		if !position.Selects(d) || d.DebitedAt < page.CompleteFrom || d.DebitedAt >= page.CompleteTo {
 			t.Errorf("railtest: %+v does not belong after %+v, complete from %d to %d", d, position, page.CompleteFrom,
 				page.CompleteTo)
 		}

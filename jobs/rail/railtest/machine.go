@@ -13,17 +13,17 @@ import (
 	"partnerbilling/models"
 )
 
-// ledger is a minimal model of a rail's records: one entry per key.
-type ledger map[string]entry
+// model is a minimal model of a rail's records: one record per key.
+type model map[string]record
 
-// entry is the record of one key.
-type entry struct {
+// record is the record of one key.
+type record struct {
 	debit  rail.Debit // zero if the key was cancelled before any debit arrived
 	result rail.Result
 }
 
-// held returns the entry as Lookup and Cancel report it, with the particulars of the key.
-func (e entry) held() rail.Result { return held(e.debit, e.result) }
+// held returns the record as Lookup and Cancel report it, with the particulars of the key.
+func (r record) held() rail.Result { return held(r.debit, r.result) }
 
 // machineAgreements are the agreements that testMachine debits, named after the behaviours of their
 // accounts. "pays" occurs twice, so that it is drawn more often. The last one has no account. The
@@ -34,15 +34,15 @@ var machineAgreements = []models.Behaviour{
 }
 
 // debit records a debit in the model and returns the answer that a rail must give.
-func (l ledger) debit(d rail.Debit) rail.Result {
+func (m model) debit(d rail.Debit) rail.Result {
 	if d.Amount < 1 {
 		return invalid
 	}
-	if e, seen := l[d.Key]; seen {
-		if e.debit != (rail.Debit{}) && e.debit != d {
+	if r, seen := m[d.Key]; seen {
+		if r.debit != (rail.Debit{}) && r.debit != d {
 			return conflict
 		}
-		return e.result
+		return r.result
 	}
 	answer, recorded := succeeded, succeeded
 	switch models.Behaviour(d.AgreementID) {
@@ -58,22 +58,22 @@ func (l ledger) debit(d rail.Debit) rail.Result {
 	default:
 		answer, recorded = refused(rail.AccountUnavailable), refused(rail.AccountUnavailable)
 	}
-	l[d.Key] = entry{d, recorded}
+	m[d.Key] = record{d, recorded}
 	return answer
 }
 
-func (l ledger) lookup(key string) rail.Result {
-	if e, seen := l[key]; seen {
-		return e.held()
+func (m model) lookup(key string) rail.Result {
+	if r, seen := m[key]; seen {
+		return r.held()
 	}
 	return notFound
 }
 
-func (l ledger) cancel(key string) rail.Result {
-	if _, seen := l[key]; !seen {
-		l[key] = entry{result: cancelled}
+func (m model) cancel(key string) rail.Result {
+	if _, seen := m[key]; !seen {
+		m[key] = record{result: cancelled}
 	}
-	return l[key].held()
+	return m[key].held()
 }
 
 // testMachine makes random calls with random keys, some of them concurrently. It compares every
@@ -82,7 +82,7 @@ func testMachine(t *testing.T, f Fixture) {
 	f.open(t, slices.Compact(slices.Clone(machineAgreements[:len(machineAgreements)-1]))...)
 	var runs atomic.Int64
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &machine{fixture: f, model: make(ledger)}
+		m := &machine{fixture: f, model: make(model)}
 		for run, i := runs.Add(1), 0; i < 6; i++ {
 			m.keys = append(m.keys, fmt.Sprintf("run %d/key %d", run, i))
 		}
@@ -100,7 +100,7 @@ func testMachine(t *testing.T, f Fixture) {
 // machine makes random calls on the rail of a fixture and the same calls on the model.
 type machine struct {
 	fixture Fixture
-	model   ledger
+	model   model
 	keys    []string
 }
 
@@ -186,8 +186,8 @@ func (m *machine) check(rt *rapid.T) {
 	debited := m.fixture.Debited(rt)
 	for _, key := range m.keys {
 		var wanted models.Amount
-		if e := m.model[key]; e.result == succeeded {
-			wanted = e.debit.Amount
+		if r := m.model[key]; r.result == succeeded {
+			wanted = r.debit.Amount
 		}
 		if debited[key] != wanted {
 			rt.Errorf("the rail has debited %d under %q, want %d", debited[key], key, wanted)

@@ -27,7 +27,7 @@ type Scripted struct {
 	records    map[string]scriptedRecord // by key
 	hanging    map[string][]*hanging     // by key
 	calls      map[string]Calls          // by key
-	moved      []movement                // in the order of the debits
+	taken      []takenDebit              // in the order of the debits
 	now        func() models.Millis      // the clock of the list
 	down       bool                      // unreachable
 	admissions admissions
@@ -40,8 +40,8 @@ type scriptedRecord struct {
 	result rail.Result
 }
 
-// movement is a debit that took money.
-type movement struct {
+// takenDebit is a debit that took money.
+type takenDebit struct {
 	debit rail.Debit
 	at    models.Millis
 }
@@ -94,7 +94,7 @@ func (s *Scripted) Forget(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.records, key)
-	s.moved = slices.DeleteFunc(s.moved, func(m movement) bool { return m.debit.Key == key })
+	s.taken = slices.DeleteFunc(s.taken, func(t takenDebit) bool { return t.debit.Key == key })
 }
 
 // SetDown makes the rail unreachable, or reachable again. An unreachable rail answers debits with
@@ -174,9 +174,9 @@ func (s *Scripted) notify() {
 func (s *Scripted) Moved() []rail.Debit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	debits := make([]rail.Debit, len(s.moved))
-	for i, m := range s.moved {
-		debits[i] = m.debit
+	debits := make([]rail.Debit, len(s.taken))
+	for i, t := range s.taken {
+		debits[i] = t.debit
 	}
 	return debits
 }
@@ -240,12 +240,10 @@ func (s *Scripted) List(ctx context.Context, q rail.ListQuery) (rail.ListPage, e
 		return rail.ListPage{}, errors.New("railtest: no answer")
 	}
 	page := rail.ListPage{CompleteTo: s.now()}
-	for _, m := range s.moved {
-		after := m.at > q.From || m.at == q.From && m.debit.Key > q.AfterKey
-		if after && m.at < min(q.To, page.CompleteTo) {
-			page.Debits = append(page.Debits, rail.ListedDebit{
-				Key: m.debit.Key, Particulars: m.debit.Particulars(), DebitedAt: m.at,
-			})
+	for _, t := range s.taken {
+		d := rail.ListedDebit{Key: t.debit.Key, Particulars: t.debit.Particulars(), DebitedAt: t.at}
+		if q.Selects(d) && d.DebitedAt < page.CompleteTo {
+			page.Debits = append(page.Debits, d)
 		}
 	}
 	slices.SortFunc(page.Debits, func(a, b rail.ListedDebit) int {
@@ -326,7 +324,7 @@ func (s *Scripted) arrive(d rail.Debit, answer chan rail.Result) (r rail.Result,
 func (s *Scripted) record(d rail.Debit, r rail.Result) rail.Result {
 	s.records[d.Key] = scriptedRecord{d, r}
 	if r.Status == rail.Succeeded {
-		s.moved = append(s.moved, movement{d, s.now()})
+		s.taken = append(s.taken, takenDebit{d, s.now()})
 	}
 	return r
 }
