@@ -104,7 +104,11 @@ func (tab *Tab) listen(event any) {
 		tab.reported = append(tab.reported, event.ExceptionDetails.Text)
 	case *runtime.EventConsoleAPICalled:
 		if event.Type == runtime.ConsoleAPICalledTypeError || event.Type == runtime.ConsoleAPICalledTypeAssert {
-			tab.reported = append(tab.reported, fmt.Sprintf("console.%s: %s", event.Type, event.Args[0].Value))
+			text := fmt.Sprintf("console.%s:", event.Type)
+			for _, arg := range event.Args {
+				text += fmt.Sprintf(" %s", arg.Value)
+			}
+			tab.reported = append(tab.reported, text)
 		}
 	case *log.EventEntryAdded:
 		ofDocument := event.Entry.Source == log.EntrySourceNetwork && event.Entry.URL == tab.document
