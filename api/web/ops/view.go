@@ -41,7 +41,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"age":    age,
 	"link":   web.WithQuery,
 	"plural": web.Plural,
-	"tone":   tone,
+	"tone":   func(state any) string { return web.Tone(state, "still") },
 	"tabOf": func(b *base, name, path, label string) web.Tab {
 		return web.Tab{Path: path, Label: label, Current: b.Tab == name}
 	},
@@ -148,17 +148,4 @@ func indented(raw json.RawMessage) string {
 		return string(raw)
 	}
 	return b.String()
-}
-
-// tone returns the CSS class that colours a state.
-func tone(state any) string {
-	switch fmt.Sprint(state) {
-	case "succeeded", "Settled", "delivered", "done", "active", "linked":
-		return "good"
-	case "failed", "Failed", "unconfirmed", "undelivered", "refused", "disabled":
-		return "bad"
-	case "inProgress", "pending":
-		return "busy"
-	}
-	return "still"
 }
