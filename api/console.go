@@ -23,7 +23,7 @@ func (s *Server) consoleMounts(cfg Config) []Mount {
 		return nil
 	}
 	qrCodes := pictures(cfg.PublicBaseURL)
-	var faults console.Faults
+	var faults console.RailFaults
 	if cfg.Sandbox.Faults {
 		faults = cfg.Store
 	}
@@ -42,7 +42,7 @@ func (s *Server) consoleMounts(cfg Config) []Mount {
 			return string(picture), err
 		},
 		Keys: cfg.Keys, PublicBaseURL: cfg.PublicBaseURL, OwnIssuer: cfg.Issuer != nil, Clock: cfg.Sandbox.Clock,
-		Faults: faults, Links: cfg.Sandbox.Links, Requests: s.requests, Now: s.now, Log: s.log,
+		RailFaults: faults, Links: cfg.Sandbox.Links, Requests: s.requests, Now: s.now, Log: s.log,
 		Behaviours: behaviourChoices(), PaymentBehaviours: paymentChoices(),
 	})
 	return []Mount{{Path: console.Path, Handler: adaptor.HTTPHandler(pages), MaxBody: console.MaxBody, Page: true}}

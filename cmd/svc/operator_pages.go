@@ -76,7 +76,7 @@ func (s *service) railLookUp(store *models.Store) (func(context.Context, string)
 		held := look.Answer.Held
 		return ops.RailAnswer{
 			Known: look.Known, Status: look.Answer.Status.String(), Reason: string(look.Answer.Reason),
-			Detail: look.Answer.Detail, Held: held.AgreementID != "", Amount: held.Amount, Currency: held.Currency,
+			Detail: look.Answer.Detail, HasAmount: held.AgreementID != "", Amount: held.Amount, Currency: held.Currency,
 		}, err
 	}, nil
 }

@@ -38,7 +38,7 @@ func MaxBody(path string) int {
 // requestTimeout bounds one request to the console, the API calls that it makes included.
 const requestTimeout = 25 * time.Second
 
-// Config holds the console's dependencies. Only Faults, Links and Log are optional.
+// Config holds the console's dependencies. Only RailFaults, Links and Log are optional.
 type Config struct {
 	// API makes one call of the API in this process. It is safe for concurrent use.
 	API func(Call) Answer
@@ -59,7 +59,7 @@ type Config struct {
 	PublicBaseURL string
 	OwnIssuer     bool            // clients sign in with their secret; otherwise only with an access token
 	Clock         bool            // the clock can be advanced
-	Faults        Faults          // nil: the rail has no faults to set
+	RailFaults    RailFaults      // nil: the rail has no faults to set
 	Links         *SignInLinks    // nil: no sign-in links
 	Requests      *requestlog.Log // recorded by the API
 	// Behaviours and PaymentBehaviours describe the behaviours that forms offer: of a customer's
@@ -70,9 +70,9 @@ type Config struct {
 	Log *slog.Logger     // nil: slog.Default()
 }
 
-// Faults sets faults of the sandbox's rail, such as a bank that is down. *models.Store implements
-// it.
-type Faults interface {
+// RailFaults sets faults of the sandbox's rail, such as a bank that is down. *models.Store
+// implements it.
+type RailFaults interface {
 	// SetSandboxFault activates a fault for a duration from now; 0 ends it. It returns
 	// models.ErrSandboxFault for an unknown fault or a duration out of range.
 	SetSandboxFault(ctx context.Context, fault models.SandboxFault, lasts time.Duration) error
@@ -149,7 +149,7 @@ func (c *Console) sessionRoutes() {
 		c.handle("GET /clock", c.showClock)
 		c.handle("POST /clock", c.moveClock)
 	}
-	if c.Faults != nil {
+	if c.RailFaults != nil {
 		c.handle("GET /faults", c.showFaults)
 		c.handle("POST /faults", c.setFault)
 	}

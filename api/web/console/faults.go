@@ -46,7 +46,7 @@ var faultChoices = []faultChoice{
 func (c *Console) showFaults(v *visit) error { return v.faultsPage(http.StatusOK, nil) }
 
 func (v *visit) faultsPage(status int, faults []fault) error {
-	active, err := v.console.Faults.ActiveSandboxFaults(v.ctx)
+	active, err := v.console.RailFaults.ActiveSandboxFaults(v.ctx)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (c *Console) setFault(v *visit) error {
 	if err != nil {
 		return errForm
 	}
-	err = c.Faults.SetSandboxFault(v.ctx, models.SandboxFault(v.form("fault")), time.Duration(seconds)*time.Second)
+	err = c.RailFaults.SetSandboxFault(v.ctx, models.SandboxFault(v.form("fault")), time.Duration(seconds)*time.Second)
 	if errors.Is(err, models.ErrSandboxFault) {
 		return v.faultsPage(http.StatusBadRequest,
 			[]fault{{Message: "There is no such fault, or it would last too long."}})

@@ -92,7 +92,7 @@ func (b *base) SiteName(id string) string {
 // complete fills in the fields of a page that follow from the visit.
 func (v *visit) complete(b *base, content any) {
 	b.Content, b.CSRF, b.Site, b.Calls = content, v.session.CSRF, v.site, v.calls
-	b.Breaks, b.Partial = v.console.Faults != nil, v.partial
+	b.Breaks, b.Partial = v.console.RailFaults != nil, v.partial
 	b.Clock, b.BaseURL, b.Expires = v.console.Clock, v.console.PublicBaseURL, time.Unix(v.session.Expires, 0).UTC()
 	b.SignedIn = !v.principal.ClientID.IsZero()
 	if b.SignedIn {

@@ -27,13 +27,13 @@ const (
 
 // RailAnswer is the rail's answer about a rail key, beside what the service knows about that key.
 type RailAnswer struct {
-	Known    models.KeyedDebit
-	Status   string // such as succeeded or unknown
-	Reason   string // of a refusal
-	Detail   string // for people
-	Held     bool   // the rail reports an amount
-	Amount   models.Amount
-	Currency string
+	Known     models.KeyedDebit
+	Status    string // such as succeeded or unknown
+	Reason    string // of a refusal
+	Detail    string // for people
+	HasAmount bool   // the rail reports an amount
+	Amount    models.Amount
+	Currency  string
 }
 
 // Config holds the dependencies of the pages. LookUp, Notify and Log are optional.

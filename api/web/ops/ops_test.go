@@ -49,7 +49,7 @@ func newPagesTestOn(t *testing.T, store *models.Store, change func(*ops.Config))
 		Log: slog.New(slog.DiscardHandler),
 		LookUp: func(ctx context.Context, key string) (ops.RailAnswer, error) {
 			known, err := store.DebitOfKey(ctx, key)
-			return ops.RailAnswer{Known: known, Status: "succeeded", Held: true, Amount: 100, Currency: "AUD"}, err
+			return ops.RailAnswer{Known: known, Status: "succeeded", HasAmount: true, Amount: 100, Currency: "AUD"}, err
 		},
 	}
 	if change != nil {
