@@ -119,7 +119,7 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"title":   title,
 	"short":   func(id any) string { return requestlog.Clip(fmt.Sprint(id), 8) + "…" },
 	"traceOf": traceOf,
-	"tone":    tone,
+	"tone":    func(state any) string { return web.Tone(state, "warn") },
 	"curl":    curl,
 	"plural":  web.Plural,
 	"tabOf": func(b *base, name, path, label string) web.Tab {
@@ -207,23 +207,6 @@ func traceOf(body string) string {
 		return ""
 	}
 	return b.TraceID
-}
-
-// tone returns the CSS class that colours a state.
-func tone(value any) string {
-	switch fmt.Sprint(value) {
-	case "linked", "succeeded", "Settled", "settled", "delivered", "active":
-		return "good"
-	case "revoked", "expired", "Expired", "Cancelled", "cancelled", "customerNotActive":
-		return "still"
-	case "invited", "created":
-		return "open"
-	case "inProgress", "pending":
-		return "busy"
-	case "":
-		return "still"
-	}
-	return "warn"
 }
 
 // statusTone returns the CSS class that colours an HTTP status.
