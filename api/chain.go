@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"partnerbilling/api/auth"
+	"partnerbilling/api/docs"
 	"partnerbilling/api/ratelimit"
 	"partnerbilling/api/strictjson"
 	"partnerbilling/models"
@@ -20,7 +21,7 @@ import (
 )
 
 // APIVersion is the only version of the billing API.
-const APIVersion = "urn:svc:api:billing:version:v1"
+const APIVersion = docs.APIVersion
 
 // check is one step between the router and a handler.
 type check func(context.Context, *Request) error

@@ -11,6 +11,9 @@ import (
 // Path is the URL path of the index page. All other pages and assets are below it.
 const Path = "/docs"
 
+// APIVersion is the only version of the billing API, which the header Svc-Api-Version names.
+const APIVersion = "urn:svc:api:billing:version:v1"
+
 // CodePrefix begins every error code in the answers of the API.
 const CodePrefix = "urn:svc:platform:billing:error:"
 

@@ -136,7 +136,7 @@ func (v *visit) call(method, path string, body any, headers ...string) (*result,
 		"Authorization": {"Bearer " + v.session.Token},
 	}}
 	if strings.HasPrefix(path, "/billing/") {
-		c.Header.Set("Svc-Api-Version", apiVersion)
+		c.Header.Set("Svc-Api-Version", docs.APIVersion)
 	}
 	for i := 0; i+1 < len(headers); i += 2 {
 		c.Header.Set(headers[i], headers[i+1])
@@ -160,9 +160,6 @@ func (v *visit) call(method, path string, body any, headers ...string) (*result,
 	}
 	return r, nil
 }
-
-// apiVersion is the value of Svc-Api-Version, which calls under /billing need.
-const apiVersion = "urn:svc:api:billing:version:v1"
 
 // get makes a GET and decodes its data. An error answer is an *apiError.
 func (v *visit) get(path string, query url.Values, data any) error {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"partnerbilling/api/docs"
 	"partnerbilling/api/requestlog"
 	"partnerbilling/api/web"
 	"partnerbilling/models"
@@ -226,7 +227,7 @@ func curl(baseURL string, c madeCall) string {
 	var b strings.Builder
 	b.WriteString(`curl -H "Authorization: Bearer $TOKEN"`)
 	if strings.HasPrefix(c.Path, "/billing/") {
-		b.WriteString(" -H 'Svc-Api-Version: " + apiVersion + "'")
+		b.WriteString(" -H 'Svc-Api-Version: " + docs.APIVersion + "'")
 	}
 	if c.Method != http.MethodGet && (c.Method != http.MethodPost || c.Body == "") {
 		b.WriteString(" -X " + c.Method)
