@@ -116,7 +116,7 @@ func (l *Limiter) takeAll(ctx context.Context, client models.ClientID, classes [
 	if l.now().UnixNano() < l.cooldownUntil.Load() {
 		return Decision{}, errCooldown
 	}
-	limited, cancel := context.WithTimeout(ctx, l.timeout)
+	taking, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
 	var t take
 	for _, class := range classes {
@@ -124,7 +124,7 @@ func (l *Limiter) takeAll(ctx context.Context, client models.ClientID, classes [
 		t.keys = append(t.keys, fmt.Sprintf("svc:rate:{%s}:%s", client, class)) // one slot of a Redis cluster
 		t.args = append(t.args, rate.interval(), rate.Burst)
 	}
-	answer, err := l.takes.Do(limited, &t)
+	answer, err := l.takes.Do(taking, &t)
 	if err == nil {
 		err = answer.err
 	}

@@ -99,7 +99,7 @@ func TestRateDivide(t *testing.T) {
 		{PerSecond: 0.1, Burst: 1}:   {PerSecond: 0.01, Burst: 1},
 		{}:                           {},
 	} {
-		if got := whole.Divide(10); got != want {
+		if got := whole.Divide(10, 10); got != want {
 			t.Errorf("a tenth of %v: %v, want %v", whole, got, want)
 		}
 	}

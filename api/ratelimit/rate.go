@@ -56,17 +56,20 @@ func ParseRate(text string, burstSeconds float64) (Rate, error) {
 	if err != nil || !(perSecond >= 0.001 && perSecond <= maxPerSecond) {
 		return Rate{}, errors.New(`must be a number of requests per second from 0.001 to 100000, or "off"`)
 	}
-	return Rate{perSecond, int(max(1, math.Ceil(perSecond*burstSeconds)))}, nil
+	return newRate(perSecond, burstSeconds), nil
 }
 
-// Divide returns the rate divided by n, with a burst of the tokens that it refills in 10 seconds,
-// at least 1.
-func (r Rate) Divide(n float64) Rate {
+// newRate returns a rate with the burst that it refills in burstSeconds, at least 1.
+func newRate(perSecond, burstSeconds float64) Rate {
+	return Rate{perSecond, int(max(1, math.Ceil(perSecond*burstSeconds)))}
+}
+
+// Divide returns the rate divided by n, with a burst of burstSeconds as ParseRate takes it.
+func (r Rate) Divide(n, burstSeconds float64) Rate {
 	if r.off() {
 		return r
 	}
-	perSecond := r.PerSecond / n
-	return Rate{perSecond, int(max(1, math.Ceil(10*perSecond)))}
+	return newRate(r.PerSecond/n, burstSeconds)
 }
 
 // off reports whether the rate is unlimited.

@@ -136,15 +136,16 @@ func (s *service) authenticate(cfg *api.Config, store *models.Store, keys *model
 		return
 	}
 	own := auth.Config{
-		URL: s.cfg.PublicBaseURL, ClientTokens: bound(ordinary.Divide(tokenDivisor)), AddressTokens: bound(ordinary),
+		URL: s.cfg.PublicBaseURL, ClientTokens: bound(tokenRate(ordinary)), AddressTokens: bound(ordinary),
 		Log: s.log, Metrics: s.metrics,
 	}
 	cfg.Issuer = auth.NewIssuer(store, keys, own)
 	cfg.Authenticator = auth.NewAuthenticator(store, keys, own)
 }
 
-// tokenDivisor is a client's rate of requests divided by its rate of access tokens.
-const tokenDivisor = 10
+// tokenRate returns a client's rate of access tokens: a tenth of its rate of requests, with a burst
+// of 10 seconds.
+func tokenRate(ordinary ratelimit.Rate) ratelimit.Rate { return ordinary.Divide(10, 10) }
 
 // bound converts a rate to the form of package auth. An unlimited rate gives an unlimited bound.
 func bound(r ratelimit.Rate) auth.Bound {
@@ -157,7 +158,7 @@ func bound(r ratelimit.Rate) auth.Bound {
 // limiter returns the rate limiter of the API. All processes share the limits through Redis.
 func (s *service) limiter(ordinary, batches ratelimit.Rate) api.Limiter {
 	limiter := ratelimit.New(s.address.ConnectBriefly(ratelimit.Timeout), map[ratelimit.Class]ratelimit.Rate{
-		ratelimit.Default: ordinary, ratelimit.Tokens: ordinary.Divide(tokenDivisor), ratelimit.Batches: batches,
+		ratelimit.Default: ordinary, ratelimit.Tokens: tokenRate(ordinary), ratelimit.Batches: batches,
 	})
 	s.closers = append(s.closers, limiter.Close)
 	return limiter
