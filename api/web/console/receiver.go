@@ -175,5 +175,5 @@ func (d *delivery) verify(secrets models.WebhookSecrets, now time.Time, h http.H
 			d.Standard = hmac.Equal([]byte(header.Value), []byte(h.Get("Webhook-Signature")))
 		}
 	}
-	d.InTime = now.Sub(sent).Abs() < timestampTolerance
+	d.InTime = now.Sub(sent).Abs() <= timestampTolerance
 }
