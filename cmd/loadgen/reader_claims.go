@@ -11,24 +11,24 @@ const statementLibrary = "pg_stat_statements"
 // readerClaim is a statement that finds, claims or counts unfinished work.
 type readerClaim struct {
 	name  string
-	text  string // a part of the statement that no other statement has, without constants
+	text  string // a part of the statement's SQL that no other statement has, without constants and comments
 	byRow bool   // blocks are measured per row: one call serves several callers
 }
 
 // readerClaims lists the statements whose blocks a long transaction (the reader) must not multiply.
 var readerClaims = []readerClaim{
 	{name: "look for due tasks", text: "SELECT FROM outbox\n    WHERE queue ="},
-	{name: "claim due tasks", text: "-- Claims due tasks of one queue for dispatch."},
-	{name: "claim named tasks", text: "-- Claims the named tasks for dispatch"},
+	{name: "claim due tasks", text: "WITH RECURSIVE leader AS MATERIALIZED"},
+	{name: "claim named tasks", text: "queue_capacity AS MATERIALIZED"},
 	{name: "reclaim lost tasks", text: "x.queue = q.queue AND x.redispatch_after <= statement_timestamp()"},
 	{name: "reclaim early retries", text: "SELECT id FROM outbox WHERE dispatched_at IS NOT NULL AND kind ="},
-	{name: "submit a batch", text: "-- Writes a batch, its rows and its tasks in one statement"},
-	{name: "claim rows", text: "-- Claims the due and unleased rows in one part of a task's chunk"},
-	{name: "claim a transaction", text: "-- Claims the transaction of a task's payment intent"},
-	{name: "claim webhooks", text: "-- Locks the events of tasks, and reads what decides", byRow: true},
-	{name: "read the load of endpoints", text: "-- Reads how busy endpoints are", byRow: true},
-	{name: "lease webhook slots", text: "-- Leases slots to workers", byRow: true},
-	{name: "list endpoints with parked events", text: "-- Lists the endpoints with parked events"},
+	{name: "submit a batch", text: "INSERT INTO batches (site_id, id, organisation_id, batch_reference"},
+	{name: "claim rows", text: "AS earlier_epoch"},
+	{name: "claim a transaction", text: "AS was_in_doubt"},
+	{name: "claim webhooks", text: "AS task_leased", byRow: true},
+	{name: "read the load of endpoints", text: "p.requested_at AS parked_at, p.event_id AS parked_event", byRow: true},
+	{name: "lease webhook slots", text: "requested_at, task_id, token,\n    number, url, until)", byRow: true},
+	{name: "list endpoints with parked events", text: "WITH RECURSIVE parked (organisation_id, site_id)"},
 }
 
 // unit returns the unit of blocks.
