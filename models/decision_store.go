@@ -116,8 +116,17 @@ func (s *Store) DecidePayment(
 	case t.ClosingAs != "":
 		result.Status = t.ClosingAs
 	}
-	done, err := s.FinishTransaction(ctx, t, result)
-	return result.Status, done.Task, err
+	var done FinishedTransaction
+	err = s.act(ctx, func(tx postgres.Tx) (err error) {
+		if done, err = s.endTransaction(ctx, tx, t, result); err == nil && !done.Ended {
+			err = ErrNoDecisionNeeded // a worker has ended it, or acts on it
+		}
+		return err
+	})
+	if err != nil {
+		return "", TaskID{}, wrap("decide payment", err)
+	}
+	return result.Status, done.Task, nil
 }
 
 // whyUndecidable distinguishes a missing payment intent from one that needs no decision.

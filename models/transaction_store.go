@@ -202,45 +202,54 @@ func (s *Store) HoldTransaction(ctx context.Context, t ClaimedTransaction) (Debi
 func (s *Store) FinishTransaction(
 	ctx context.Context, t ClaimedTransaction, r TransactionResult,
 ) (done FinishedTransaction, err error) {
-	key := t.RailKey()
 	if r.Status == "" {
 		_, err := s.pg.Run(ctx, deferTransactionSQL, postgres.Args{
-			"site": t.SiteID, "intent": t.IntentID, "task": t.Task, "lease": t.Lease, "key": key, "release": r.Release,
-			"calls": r.Calls, "answered": r.Answered, "retry_after": r.RetryAfter.Milliseconds(), "claimed_at": t.ClaimedAt,
-			"epoch": t.Epoch, "alert": r.Alert, "answer_within": AnswerWithin.Milliseconds(),
-			"rail_memory": RailMemory.Milliseconds(),
+			"site": t.SiteID, "intent": t.IntentID, "task": t.Task, "lease": t.Lease, "key": t.RailKey(),
+			"release": r.Release, "calls": r.Calls, "answered": r.Answered,
+			"retry_after": r.RetryAfter.Milliseconds(), "claimed_at": t.ClaimedAt, "epoch": t.Epoch, "alert": r.Alert,
+			"answer_within": AnswerWithin.Milliseconds(), "rail_memory": RailMemory.Milliseconds(),
 		})
 		return done, wrap("defer transaction", err)
 	}
 	if !IntentPending.CanEndAs(r.Status) && r.Status != t.ClosingAs {
 		return done, fmt.Errorf("models: a transaction cannot end as %s", r.Status)
 	}
-	party := []byte{}
-	if r.Found.AgreementID != "" { // a payment that the database has lost
-		if party, err = sealParty(s, Party{AgreementID: r.Found.AgreementID}, t.IntentID); err != nil {
-			return done, wrap("finish transaction", err)
+	err = s.act(ctx, func(tx postgres.Tx) (err error) {
+		if done, err = s.endTransaction(ctx, tx, t, r); err == nil && !done.Ended {
+			err = alertContradiction(ctx, tx, t, r)
 		}
-	}
-	err = s.act(ctx, func(tx postgres.Tx) error {
-		done = FinishedTransaction{}
-		var intent PaymentIntent
-		err := tx.Get(ctx, endTransactionSQL, postgres.Args{
-			"site": t.SiteID, "intent": t.IntentID, "task": t.Task, "lease": t.Lease, "key": key, "status": string(r.Status),
-			"reason": string(r.Reason), "calls": r.Calls, "from_rail": r.FromRail, "epoch": t.Epoch,
-			"transaction": t.foundID(), "party": party, "charge": int64(r.Found.Charge),
-			"rail_memory": RailMemory.Milliseconds(),
-		}, &intent)
-		if errors.Is(err, sql.ErrNoRows) {
-			return alertContradiction(ctx, tx, t, r)
-		}
-		if err != nil {
-			return err
-		}
-		done.Ended = true
-		done.Task, err = announceEnd(ctx, tx, &intent)
 		return err
 	})
 	return done, wrap("finish transaction", err)
+}
+
+// endTransaction ends a pending transaction with the final status of a result, unless the result
+// does not count; see FinishTransaction.
+func (s *Store) endTransaction(
+	ctx context.Context, tx postgres.Tx, t ClaimedTransaction, r TransactionResult,
+) (done FinishedTransaction, err error) {
+	party := []byte{}
+	if r.Found.AgreementID != "" { // a payment that the database has lost
+		if party, err = sealParty(s, Party{AgreementID: r.Found.AgreementID}, t.IntentID); err != nil {
+			return done, err
+		}
+	}
+	var intent PaymentIntent
+	err = tx.Get(ctx, endTransactionSQL, postgres.Args{
+		"site": t.SiteID, "intent": t.IntentID, "task": t.Task, "lease": t.Lease, "key": t.RailKey(),
+		"status": string(r.Status), "reason": string(r.Reason), "calls": r.Calls, "from_rail": r.FromRail,
+		"epoch": t.Epoch, "transaction": t.foundID(), "party": party, "charge": int64(r.Found.Charge),
+		"rail_memory": RailMemory.Milliseconds(),
+	}, &intent)
+	if errors.Is(err, sql.ErrNoRows) {
+		return done, nil
+	}
+	if err != nil {
+		return done, err
+	}
+	done.Ended = true
+	done.Task, err = announceEnd(ctx, tx, &intent)
+	return done, err
 }
 
 // foundID returns the id of the transaction, or of a transaction that the database lost.
