@@ -7,7 +7,8 @@
 --   :debited                                  whether the customer was debited
 WITH b AS MATERIALIZED (
     SELECT b.site_id, b.id, b.organisation_id, b.batch_reference, b.currency, b.trace_id,
-        b.cancelled_at IS NOT NULL AS cancelled, (SELECT now FROM service_now) AS now
+        batch_cancelled(b.cancelled_at, b.epoch, (SELECT cancelled_before FROM database_epoch)) AS cancelled,
+        (SELECT now FROM service_now) AS now
     FROM batches b WHERE b.site_id = :site AND b.batch_reference = :batch_reference FOR UPDATE
 ), r AS (
     UPDATE batch_rows r SET in_doubt = false, next_attempt_at = NULL, lease_token = NULL, lease_until = NULL,
