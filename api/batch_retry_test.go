@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"partnerbilling/api"
 	"partnerbilling/api/apitest"
 	"partnerbilling/models"
 )
@@ -80,16 +81,21 @@ func TestRetryOfNothing(t *testing.T) {
 	golden(t, "batch-nothing-to-retry", b.retry("b", `{"batchReference":"again"}`).Expect(409))
 }
 
-// A submission under a retry's reference conflicts with it, and the answer lists the differences.
+// A submission under a retry's reference conflicts with it, even with the same rows. The answer
+// says that the stored batch is a retry, and lists at most MaxDifferences differences.
 func TestSubmissionUnderTheReferenceOfARetry(t *testing.T) {
 	t.Parallel()
 	b := newBatching(t)
 	b.finish(t, b.submit(t, "first", "ada", "bob"), outcomes(models.OutcomeTimedOut, models.OutcomeTimedOut)...)
 	b.retry("first", `{"batchReference":"second"}`).Expect(202)
 	const conflict = "batches:batch-reference-conflict "
-	b.Post(b.batches(""), bodyOf("second", "ada", "bob")).Refused(409, conflict+"batchReference")
+	golden(t, "batch-conflict-retry", b.Post(b.batches(""), bodyOf("second", "ada", "bob")).Expect(409))
 	b.Post(b.batches(""), bodyOf("second", "ada", "eve")).
-		Refused(409, conflict+"batchReference", conflict+"rows[1].customerReference")
+		Refused(409, conflict+"batchReference", conflict+"retryOf", conflict+"rows[1].customerReference")
+	faults := b.Post(b.batches(""), bodyOf("second", customersFor(50)...)).Expect(409).Faults()
+	if len(faults) != 1+api.MaxDifferences {
+		t.Errorf("%d faults", len(faults))
+	}
 }
 
 func TestConcurrentRetries(t *testing.T) {

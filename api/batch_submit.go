@@ -77,14 +77,21 @@ func (b *batches) answerSubmission(r *Request, done *models.Submission) error {
 }
 
 // conflictError returns the refusal of a body under the batchReference of an earlier submission.
-// The refusal lists at most MaxDifferences differences between the two bodies.
+// The refusal lists at most MaxDifferences differences between the two bodies. A retry, which has
+// no body, differs from every submission in retryOf.
 func conflictError(earlier *models.StoredSubmission, reference string, body strictjson.Value) error {
 	e := Refuse(BatchReferenceConflict, "batchReference")
 	stored, err := storedBody(earlier, reference)
 	if err != nil {
 		return err
 	}
-	for _, path := range strictjson.Diff(stored, body, MaxDifferences) {
+	most := MaxDifferences
+	if earlier.RetryOf != "" {
+		most--
+		e.Add(Fault{Code: BatchReferenceConflict, Target: "retryOf",
+			Message: "retryOf is set in the stored batch, which a retry made: repeat that retry to get its receipt"})
+	}
+	for _, path := range strictjson.Diff(stored, body, most) {
 		e.Add(Fault{Code: BatchReferenceConflict, Target: path,
 			Message: path + " differs from the batch that was submitted first"})
 	}

@@ -136,6 +136,7 @@ func (d *Submission) IsNew() bool { return !d.Replayed && d.Conflict == nil }
 // StoredSubmission is an earlier submission under the same reference, reduced to what a comparison
 // needs.
 type StoredSubmission struct {
-	Rows   []NewRow
-	Extras []byte
+	Rows    []NewRow
+	Extras  []byte
+	RetryOf string // the reference of the batch that this one retries; "" if a partner submitted it
 }

@@ -159,8 +159,9 @@ func (s *Store) earlierSubmission(ctx context.Context, n NewBatch) (Submission, 
 			done.Batch, done.Replayed = stored.batch(), true
 			return nil
 		}
-		done.Conflict = &StoredSubmission{Extras: stored.Extras}
-		return tx.Select(ctx, submittedRowsSQL, postgres.Args{"site": stored.SiteID, "batch": stored.ID}, &done.Conflict.Rows)
+		done.Conflict = &StoredSubmission{Extras: stored.Extras, RetryOf: stored.RetryOf}
+		rows := postgres.Args{"site": stored.SiteID, "batch": stored.ID}
+		return tx.Select(ctx, submittedRowsSQL, rows, &done.Conflict.Rows)
 	})
 	if err == nil && !done.Replayed && done.Conflict == nil {
 		return done, ErrNotFound

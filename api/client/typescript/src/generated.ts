@@ -3438,7 +3438,7 @@ export interface operations {
             400: components["responses"]["BadRequest"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
-            /** @description `batches:batch-reference-conflict`: the first error targets `batchReference`, the others the places that differ, at most 20. */
+            /** @description `batches:batch-reference-conflict`: the first error targets `batchReference`, the others the places that differ, at most 20. `retryOf` is among them if a retry made the batch. */
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
