@@ -16,6 +16,9 @@ const RetryLease = retryLease
 // ReclaimLostSQL is exported for a plan test.
 var ReclaimLostSQL = reclaimLostSQL.Text()
 
+// RealNowExpr is exported for a test of its rounding.
+const RealNowExpr = realNowExpr
+
 // EarlyPlanSQL are statements for a plan test, with their numbers of parameters.
 var EarlyPlanSQL = map[string]int{
 	claimDueSQL.Text(): 6, claimTasksSQL.Text(): 9, claimWebhooksSQL.Text(): 7, claimTransactionSQL.Text(): 5,

@@ -187,7 +187,7 @@ func (s *Store) changeKeys(ctx context.Context, do func(tx postgres.Tx, now Mill
 
 // realNowExpr is the SQL expression for the database's real time in Unix milliseconds, without the
 // offset of the sandbox's clock.
-const realNowExpr = "(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
+const realNowExpr = "floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
 
 var serviceKeysSQL = postgres.SQL(`
 SELECT clock.now, k.id, k.purpose, k.sealed, k.created_at, k.active_at, k.retired_at

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -221,6 +222,17 @@ func TestKeysRefuseMovedSecrets(t *testing.T) {
 	must(t, err)
 	if err := p.keys.Refresh(t.Context()); !errors.Is(err, seal.ErrOpen) {
 		t.Errorf("another row's secret was taken: %v", err)
+	}
+}
+
+// The database's real time in milliseconds never lies in the future, like service time.
+func TestRealTimeIsRoundedDown(t *testing.T) {
+	t.Parallel()
+	at := strings.ReplaceAll(models.RealNowExpr, "statement_timestamp()", "timestamptz '1970-01-01 00:00:07.0419Z'")
+	var got models.Millis
+	must(t, modelstest.Open(t).DB().QueryRowContext(t.Context(), "SELECT "+at).Scan(&got))
+	if got != 7041 {
+		t.Errorf("7041.9 ms read as %d", got)
 	}
 }
 
