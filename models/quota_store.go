@@ -100,15 +100,13 @@ func (s *Store) estimateEvents(ctx context.Context, organisation OrganisationID)
 	if err != nil {
 		return 0, err
 	}
-	var explained []struct {
+	var explained [1]struct {
 		Plan struct {
 			Rows float64 `json:"Plan Rows"`
 		}
 	}
-	if err := json.Unmarshal(text, &explained); err != nil || len(explained) != 1 {
-		return 0, fmt.Errorf("models: estimate of events: %d plans, %w", len(explained), err)
-	}
-	return int64(explained[0].Plan.Rows), nil
+	err = json.Unmarshal(text, &explained)
+	return int64(explained[0].Plan.Rows), wrap("estimate of events", err)
 }
 
 // pendingInvitations returns the number of an organisation's invitations that are neither accepted,
