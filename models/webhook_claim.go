@@ -98,7 +98,6 @@ type claimedEvent struct {
 	SlotNumber     int  // number of the attempt that the slot is leased for; 0: not leased
 	SlotLive       bool // the slot is released or leased, and has not expired
 	SlotAtEndpoint bool // the slot is at the endpoint to which the event goes now
-	Parked         bool // the event is parked for that endpoint
 
 	breaker WebhookBreaker // of the endpoint, set by lockEndpoints
 }

@@ -19,7 +19,6 @@ SELECT a.task, a.lease, (SELECT now FROM service_now) AS now,
            = (:healthy_failures::int, :healthy_open_until::bigint, :healthy_openings::int, :healthy_width::int,
               :healthy_gone_since::bigint) AS healthy,
        p.number AS slot_number, coalesce(p.until > statement_timestamp(), false) AS slot_live,
-       coalesce(p.until IS NULL AND p.endpoint_site_id = w.site_id, false) AS parked,
        coalesce(p.endpoint_site_id = w.site_id, false) AS slot_at_endpoint
 -- The commit does not wait for the disk: a claim that a crash undoes is made again.
 FROM (SELECT set_config('synchronous_commit', 'off', true)) AS commit
