@@ -202,7 +202,7 @@ func (p *PaymentIntent) statusDescription() string {
 	case TransactionCancelled:
 		return "The payment intent was cancelled."
 	case TransactionExpired:
-		return "Nobody began to pay before the payment intent expired."
+		return "No customer began to pay before the payment intent expired."
 	default:
 		return ""
 	}

@@ -302,7 +302,7 @@ func TestPushOfUnpaidIntents(t *testing.T) {
 	c := newCheckout(t)
 	for status, description := range map[models.TransactionStatus]string{
 		models.TransactionCancelled: "The payment intent was cancelled.",
-		models.TransactionExpired:   "Nobody began to pay before the payment intent expired.",
+		models.TransactionExpired:   "No customer began to pay before the payment intent expired.",
 	} {
 		intent := modelstest.Intent(t, c.store, c.site.ID, 1000, 700)
 		if status == models.TransactionCancelled {
