@@ -69,6 +69,11 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN
 CREATE FUNCTION batch_cancelled(cancelled_at bigint, epoch int, cancelled_before int) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN cancelled_at IS NOT NULL OR epoch < cancelled_before;
 
+-- batch_certain reports whether the database cannot have lost commits of a batch of this epoch. The
+-- other arguments are results of current_epoch.
+CREATE FUNCTION batch_certain(epoch int, present_epoch int, present_certain boolean) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN epoch = present_epoch AND present_certain;
+
 -- The rows of batches. The primary key is the only index, so that both updates of a row (claim and
 -- settlement) are HOT: they write no index. Workers find rows through the outbox. There is no
 -- foreign key: its check costs more than the insert, and rows are inserted only in the transaction

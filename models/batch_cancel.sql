@@ -9,8 +9,7 @@
 WITH present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e
 ), b AS MATERIALIZED (
-    -- certain: the database cannot have lost commits of the batch.
-    SELECT b.*, b.epoch = present.epoch AND present.certain AS certain, present.now
+    SELECT b.*, batch_certain(b.epoch, present.epoch, present.certain) AS certain, present.now
     FROM batches b, present WHERE b.site_id = :site AND b.id = :batch
 ), r AS (
     UPDATE batch_rows r SET state = 'settled', outcome = 'cancelled', settled_at = b.now, next_attempt_at = NULL

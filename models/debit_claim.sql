@@ -22,7 +22,7 @@ WITH present AS MATERIALIZED (
     -- earlier_epoch: the batch began in an earlier epoch, so that later commits of it may be lost.
     SELECT o.id AS task, b.site_id, b.id, b.organisation_id, b.trace_id, b.currency, b.batch_reference, b.generation,
            batch_cancelled(b.cancelled_at, b.epoch, present.cancelled_before) AS cancelled, b.submitted_at,
-           b.epoch < present.epoch AS earlier_epoch, b.epoch = present.epoch AND present.certain AS certain,
+           b.epoch < present.epoch AS earlier_epoch, batch_certain(b.epoch, present.epoch, present.certain) AS certain,
            b.epoch < present.held_before AS held, present.epoch,
            EXISTS (SELECT FROM debit_pauses d WHERE d.organisation_id = b.organisation_id) AS paused,
            o.first_row, o.last_row, o.first_row + :part_first::int AS part_first,

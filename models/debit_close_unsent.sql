@@ -9,8 +9,7 @@
 WITH present AS MATERIALIZED (
     SELECT * FROM current_epoch(:rail_memory)
 ), b AS MATERIALIZED (
-    -- certain: the database cannot have lost commits of the batch.
-    SELECT b.*, b.epoch = (SELECT epoch FROM present) AND (SELECT certain FROM present) AS certain,
+    SELECT b.*, batch_certain(b.epoch, (SELECT epoch FROM present), (SELECT certain FROM present)) AS certain,
         (SELECT now FROM service_now) AS now
     FROM batches b
     WHERE b.settled_at IS NULL AND b.attempts_over_at IS NULL AND b.settle_by <= (SELECT now

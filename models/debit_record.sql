@@ -30,7 +30,7 @@ WITH present AS MATERIALIZED (
     SELECT b.site_id, b.id, b.organisation_id, b.batch_reference, b.currency, b.trace_id,
            (SELECT now FROM service_now) AS now,
            batch_cancelled(b.cancelled_at, b.epoch, (SELECT cancelled_before FROM present)) AS cancelled,
-           b.epoch = (SELECT epoch FROM present) AND (SELECT certain FROM present) AS certain,
+           batch_certain(b.epoch, (SELECT epoch FROM present), (SELECT certain FROM present)) AS certain,
            (SELECT epoch FROM present) = :epoch AS same_epoch
     FROM batches b WHERE b.site_id = :site AND b.id = :batch FOR UPDATE
 ), v AS MATERIALIZED (

@@ -68,7 +68,7 @@ func TestRulesAreInlined(t *testing.T) {
 	conn, err := modelstest.Open(t).DB().DB.Conn(t.Context())
 	must(t, err)
 	defer conn.Close()
-	call := regexp.MustCompile(`\b(?:debit_phase|batch_cancelled|transaction_phase|payment_rail_key|link_\w+)\(`)
+	call := regexp.MustCompile(`\b(?:debit_phase|batch_cancelled|batch_certain|transaction_phase|payment_rail_key|link_\w+)\(`)
 	for _, statement := range models.RuleSQL {
 		plan := genericPlan(t, conn, statement.Text(), len(statement.Names()), "VERBOSE")
 		if called := call.FindString(plan); called != "" {

@@ -31,6 +31,7 @@ var EarlyPlanSQL = map[string]int{
 // RuleSQL are statements that call functions for their rules, for a plan test.
 var RuleSQL = []postgres.Statement{
 	claimChunkSQL, holdRowsSQL, checkRowsSQL, recordRowsSQL, claimTransactionSQL, holdTransactionSQL,
+	cancelBatchSQL, closeBatchSQL, closeUnsentSQL, decideRowSQL,
 	foldChangesSQL, makeNodesSQL, linkLists[""].going(""), keyedPaymentsSQL,
 }
 
