@@ -23,6 +23,24 @@ CREATE TABLE webhook_endpoints (
     CHECK ('transactionStatus' = ANY (events))
 ) WITH (fillfactor = 50);
 
+-- webhook_endpoint_of returns the endpoint of an event, if there is one. A test goes to the tested
+-- endpoint. Other events go to the endpoint of their Site or, without one, to the default. The
+-- planner inlines it.
+CREATE FUNCTION webhook_endpoint_of(organisation uuid, site uuid, is_test boolean, tested uuid)
+RETURNS SETOF webhook_endpoints LANGUAGE sql STABLE PARALLEL SAFE ROWS 1 AS $$
+    SELECT * FROM webhook_endpoints w
+    WHERE w.organisation_id = organisation AND w.site_id IN (
+        CASE WHEN is_test THEN tested ELSE site END,
+        CASE WHEN is_test THEN tested ELSE '00000000-0000-0000-0000-000000000000' END)
+    ORDER BY w.site_id DESC LIMIT 1
+$$;
+
+-- webhook_breaker returns the state of a breaker as models.WebhookBreaker has it. The planner
+-- inlines it.
+CREATE FUNCTION webhook_breaker(failures int, open_until bigint, openings int, width int, gone_since bigint)
+RETURNS bigint[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN ARRAY[failures, coalesce(open_until, 0), openings, width, coalesce(gone_since, 0)];
+
 -- webhook_wanted reports whether the endpoint that applies to a Site is enabled and subscribes to
 -- an event type. A statement that changes a state calls this function before it writes an event, so
 -- that no unwanted event is stored.
@@ -30,9 +48,8 @@ CREATE FUNCTION webhook_wanted(organisation uuid, site uuid, type webhook_event_
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce((
-        SELECT w.disabled_at IS NULL AND webhook_wanted.type = ANY (w.events) FROM webhook_endpoints w
-        WHERE w.organisation_id = organisation AND w.site_id IN (site, '00000000-0000-0000-0000-000000000000')
-        ORDER BY w.site_id DESC LIMIT 1), false);
+        SELECT w.disabled_at IS NULL AND webhook_wanted.type = ANY (w.events)
+        FROM webhook_endpoint_of(organisation, site, false, NULL) w), false);
 END $$;
 
 -- An organisation's signing secrets, encrypted under the master key. Every secret that has not

@@ -19,19 +19,17 @@ var ReclaimLostSQL = reclaimLostSQL.Text()
 // RealNowExpr is exported for a test of its rounding.
 const RealNowExpr = realNowExpr
 
-// EarlyPlanSQL are statements for a plan test, with their numbers of parameters.
-var EarlyPlanSQL = map[string]int{
-	claimDueSQL.Text(): 6, claimTasksSQL.Text(): 9, claimWebhooksSQL.Text(): 7, claimTransactionSQL.Text(): 5,
-	recordWebhooksSQL.Text(): 20,
-	endpointLoadSQL.Text():   2, releaseSlotsSQL.Text(): 4, retryTasksSQL.Text(): 4,
-	figuresSQL.Text():  len(figuresSQL.Names()),
-	openRowsSQL.Text(): 3, storedEventsSQL.Text(): 2, pendingInvitationsSQL.Text(): 1,
+// EarlyPlanSQL are statements for a plan test.
+var EarlyPlanSQL = []postgres.Statement{
+	claimDueSQL, claimTasksSQL, claimWebhooksSQL, claimTransactionSQL, recordWebhooksSQL, endpointLoadSQL,
+	releaseSlotsSQL, retryTasksSQL, figuresSQL, openRowsSQL, storedEventsSQL, pendingInvitationsSQL,
 }
 
 // RuleSQL are statements that call functions for their rules, for a plan test.
 var RuleSQL = []postgres.Statement{
 	claimChunkSQL, holdRowsSQL, checkRowsSQL, recordRowsSQL, claimTransactionSQL, holdTransactionSQL,
-	cancelBatchSQL, closeBatchSQL, closeUnsentSQL, decideRowSQL,
+	cancelBatchSQL, closeBatchSQL, closeUnsentSQL, decideRowSQL, claimWebhooksSQL, recordWebhooksSQL, redeliverSQL,
+	insertWebhookEventSQL,
 	foldChangesSQL, makeNodesSQL, linkLists[""].going(""), keyedPaymentsSQL,
 }
 

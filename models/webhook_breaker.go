@@ -1,10 +1,6 @@
 package models
 
-import (
-	"time"
-
-	"partnerbilling/models/postgres"
-)
+import "time"
 
 // The breaker's parameters.
 const (
@@ -40,15 +36,13 @@ type WebhookBreaker struct {
 // newWebhookBreaker returns the breaker of an endpoint without history.
 func newWebhookBreaker() WebhookBreaker { return WebhookBreaker{Width: WebhookFirstWidth} }
 
-// healthyBreaker is the breaker that a success leaves unchanged. Statements get it as arguments and
-// compare endpoints with it.
+// healthyBreaker is the breaker that a success leaves unchanged.
 var healthyBreaker = WebhookBreaker{Width: WebhookFullWidth}
 
-// addHealthyBreaker adds healthyBreaker to a statement's arguments.
-func addHealthyBreaker(args postgres.Args) {
-	b := healthyBreaker
-	args["healthy_failures"], args["healthy_open_until"], args["healthy_openings"] = b.Failures, int64(b.OpenUntil), b.Openings
-	args["healthy_width"], args["healthy_gone_since"] = b.Width, int64(b.GoneSince)
+// columns returns the breaker as the SQL function webhook_breaker does. Statements get
+// healthyBreaker in this form, and compare endpoints with it.
+func (b WebhookBreaker) columns() []int64 {
+	return []int64{int64(b.Failures), int64(b.OpenUntil), int64(b.Openings), int64(b.Width), int64(b.GoneSince)}
 }
 
 // capacity returns how many more deliveries may begin while inFlight are in progress.

@@ -190,9 +190,9 @@ func (c *webhookClaims) lockEvents(ctx context.Context, wait LockWait) (found []
 			return nil, err
 		}
 	}
-	args := postgres.Args{"tasks": tasks, "leases": leases}
-	addHealthyBreaker(args)
-	err = c.tx.Select(ctx, claimWebhooksSQL, args, &found)
+	err = c.tx.Select(ctx, claimWebhooksSQL, postgres.Args{
+		"tasks": tasks, "leases": leases, "healthy": healthyBreaker.columns(),
+	}, &found)
 	slices.SortFunc(found, func(a, b *claimedEvent) int {
 		return cmp.Or(cmp.Compare(a.RequestedAt, b.RequestedAt), bytes.Compare(a.ID[:], b.ID[:]))
 	})

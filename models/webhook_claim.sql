@@ -4,8 +4,7 @@
 -- columns.
 --
 --   :tasks, :leases  the tasks, and the lease tokens of their claims
---   :healthy_failures, :healthy_open_until, :healthy_openings, :healthy_width, :healthy_gone_since
---                    the breaker of a healthy endpoint
+--   :healthy         the breaker of a healthy endpoint
 SELECT a.task, a.lease, (SELECT now FROM service_now) AS now,
        coalesce(o.redispatch_after > statement_timestamp(), false) AS task_leased,
        e.id IS NULL AND EXISTS (
@@ -15,9 +14,7 @@ SELECT a.task, a.lease, (SELECT now FROM service_now) AS now,
        e.failures AS round_failures, e.round, e.created_at, e.requested_at, e.next_attempt_at, e.trace_id, e.body,
        w.site_id IS NOT NULL AS has_endpoint, w.site_id IS NOT NULL AND w.disabled_at IS NULL AS usable,
        w.site_id AS endpoint_site, w.url, w.failures > 0 OR e.failures > 0 AS after_failure,
-       (w.failures, coalesce(w.open_until, 0), w.openings, w.width, coalesce(w.gone_since, 0))
-           = (:healthy_failures::int, :healthy_open_until::bigint, :healthy_openings::int, :healthy_width::int,
-              :healthy_gone_since::bigint) AS healthy,
+       webhook_breaker(w.failures, w.open_until, w.openings, w.width, w.gone_since) = :healthy::bigint[] AS healthy,
        p.number AS slot_number, coalesce(p.until > statement_timestamp(), false) AS slot_live,
        coalesce(p.endpoint_site_id = w.site_id, false) AS slot_at_endpoint
 -- The commit does not wait for the disk: a claim that a crash undoes is made again.
@@ -32,15 +29,7 @@ LEFT JOIN LATERAL (
     SELECT * FROM webhook_events x WHERE x.organisation_id = o.organisation_id AND x.id = o.subject_id
     LIMIT 1 FOR UPDATE SKIP LOCKED
 ) e ON true
-LEFT JOIN LATERAL (
-    -- A test goes to the tested endpoint. Other events go to the endpoint of their Site or, without
-    -- one, to the organisation's default.
-    SELECT * FROM webhook_endpoints x
-    WHERE x.organisation_id = e.organisation_id AND x.site_id IN (
-        CASE WHEN e.is_test THEN e.endpoint_site_id ELSE e.site_id END,
-        CASE WHEN e.is_test THEN e.endpoint_site_id ELSE '00000000-0000-0000-0000-000000000000' END)
-    ORDER BY x.site_id DESC LIMIT 1
-) w ON true
+LEFT JOIN LATERAL webhook_endpoint_of(e.organisation_id, e.site_id, e.is_test, e.endpoint_site_id) w ON true
 LEFT JOIN LATERAL (
     SELECT endpoint_site_id, until, number FROM webhook_slots x
     WHERE x.organisation_id = e.organisation_id AND x.event_id = e.id LIMIT 1

@@ -10,12 +10,9 @@
 --   :task, :kind, :queue          id, kind and queue of the task
 --   :queued_lease                 QueuedLease in milliseconds
 WITH endpoint AS (
-    -- Whether the event's endpoint is enabled: that of the Site or, without one, the default. A
-    -- test also goes to a disabled endpoint.
+    -- Whether the event's endpoint is enabled. A test also goes to a disabled endpoint.
     SELECT :test::boolean OR coalesce((
-        SELECT disabled_at IS NULL FROM webhook_endpoints
-        WHERE organisation_id = :organisation AND site_id IN (:site, '00000000-0000-0000-0000-000000000000')
-        ORDER BY site_id DESC LIMIT 1), false) AS open
+        SELECT disabled_at IS NULL FROM webhook_endpoint_of(:organisation, :site, false, NULL)), false) AS open
 ), e AS (
     INSERT INTO webhook_events (organisation_id, id, site_id, type, payment_intent_id, transaction_status, is_test,
         status, created_at, requested_at, next_attempt_at, task_id, endpoint_site_id, trace_id, body)

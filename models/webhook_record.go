@@ -147,13 +147,12 @@ func (r *webhookRecords) writeEvents(ctx context.Context) error {
 			heads[i] = []byte{} // not NULL
 		}
 	}
-	args := postgres.Args{
+	return r.tx.Select(ctx, recordWebhooksSQL, postgres.Args{
 		"organisations": organisations, "events": events, "leases": leases, "rounds": rounds, "numbers": numbers,
 		"verdicts": verdicts, "retries": retries, "endpoints": endpoints, "started": started, "durations": durations,
 		"codes": codes, "urls": urls, "addresses": addresses, "errors": failures, "heads": heads,
-	}
-	addHealthyBreaker(args)
-	return r.tx.Select(ctx, recordWebhooksSQL, args, &r.written)
+		"healthy": healthyBreaker.columns(),
+	}, &r.written)
 }
 
 // writeBreakers updates the breakers of the endpoints with the result of each record, and disables

@@ -15,8 +15,7 @@
 --   :codes                the status codes; 0: no answer
 --   :urls, :addresses, :errors, :heads
 --                         the other columns of the attempts
---   :healthy_failures, :healthy_open_until, :healthy_openings, :healthy_width, :healthy_gone_since
---                         the breaker of a healthy endpoint
+--   :healthy              the breaker of a healthy endpoint
 WITH e AS MATERIALIZED (
     -- Locks the events in the order of their keys. LATERAL with LIMIT 1 reads each by its primary
     -- key. With another index, the planner could scan all pending events.
@@ -64,11 +63,8 @@ WITH e AS MATERIALIZED (
     WHERE a.status_code IS NULL OR a.status_code NOT BETWEEN 200 AND 299 -- a success stays
 ), endpoints AS MATERIALIZED (
     -- Reads each endpoint once.
-    SELECT k.organisation_id, k.site_id, w.url, w.url IS NOT NULL
-           AND (w.failures, coalesce(w.open_until, 0), w.openings, w.width, coalesce(w.gone_since, 0))
-               = (:healthy_failures::int, :healthy_open_until::bigint, :healthy_openings::int, :healthy_width::int,
-                  :healthy_gone_since::bigint) AS healthy,
-           coalesce(p.parked, false) AS parked
+    SELECT k.organisation_id, k.site_id, w.url, coalesce(p.parked, false) AS parked,
+           webhook_breaker(w.failures, w.open_until, w.openings, w.width, w.gone_since) = :healthy::bigint[] AS healthy
     FROM (SELECT DISTINCT organisation_id, site_id FROM d) k
     LEFT JOIN LATERAL (
         SELECT * FROM webhook_endpoints x WHERE x.organisation_id = k.organisation_id AND x.site_id = k.site_id LIMIT 1

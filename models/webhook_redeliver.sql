@@ -8,14 +8,10 @@ WITH asked AS MATERIALIZED (
     SELECT w.organisation_id, w.id, w.site_id, w.trace_id, w.task_id AS old_task, a.task, svc_now() AS now,
            (SELECT p.ctid FROM webhook_slots p
             WHERE p.organisation_id = w.organisation_id AND p.event_id = w.id) AS slot,
-           -- Whether the event's endpoint is enabled. A test goes to the tested endpoint. Other
-           -- events go to the endpoint of their Site or, without one, to the default.
+           -- Whether the event's endpoint is enabled.
            coalesce((
-               SELECT e.disabled_at IS NULL FROM webhook_endpoints e
-               WHERE e.organisation_id = w.organisation_id AND e.site_id IN (
-                   CASE WHEN w.is_test THEN w.endpoint_site_id ELSE w.site_id END,
-                   CASE WHEN w.is_test THEN w.endpoint_site_id ELSE '00000000-0000-0000-0000-000000000000' END)
-               ORDER BY e.site_id DESC LIMIT 1), false) AS open
+               SELECT e.disabled_at IS NULL
+               FROM webhook_endpoint_of(w.organisation_id, w.site_id, w.is_test, w.endpoint_site_id) e), false) AS open
     FROM unnest(:events::uuid[], :tasks::uuid[]) AS a (id, task)
     JOIN webhook_events w ON w.organisation_id = :organisation AND w.id = a.id
     ORDER BY w.id FOR UPDATE OF w
