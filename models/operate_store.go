@@ -69,7 +69,7 @@ var (
 
 	differencesSQL = postgres.SQL(`
 SELECT rail_key, kind, site_id, coalesce(debited_at, 0) AS debited_at, detail FROM reconciliation_differences
-WHERE kind <> 'inFlight' ORDER BY found_at DESC LIMIT :limit`)
+WHERE kind = ANY (:kinds::text[]) ORDER BY found_at DESC LIMIT :limit`)
 	organisationNamesSQL = postgres.SQL(`SELECT id, name, created_at FROM organisations WHERE id = ANY (:ids::uuid[])`)
 )
 
@@ -100,7 +100,7 @@ func (s *Store) DeadLetters(ctx context.Context, limit int) (letters []DeadLette
 // Differences returns the differences between the ledger and the rail that are not resolved, at
 // most limit, the newest first. It leaves out debits that may still be in flight.
 func (s *Store) Differences(ctx context.Context, limit int) (found []Difference, err error) {
-	err = s.pg.Select(ctx, differencesSQL, postgres.Args{"limit": limit}, &found)
+	err = s.pg.Select(ctx, differencesSQL, postgres.Args{"kinds": Findings, "limit": limit}, &found)
 	return found, wrap("differences", err)
 }
 

@@ -9,6 +9,7 @@
 --                               the differences, one array for each column
 --   :resolved                   rail keys that no longer have a difference
 --   :min_recheck, :max_recheck  minRecheck and maxRecheck, in milliseconds
+--   :in_flight                  DifferenceInFlight
 --   :gap                        the detail of an alert about a time that was never compared, or ''
 WITH moved AS MATERIALIZED (
     -- No row if another comparison has moved compared_to meanwhile: the step then records nothing.
@@ -54,7 +55,7 @@ WITH moved AS MATERIALIZED (
     -- A debit in flight raises no alert.
     SELECT count(raise_alert(f.kind, f.key, s.organisation_id, f.site_id, f.detail, ''))
     FROM found f LEFT JOIN sites s ON s.id = f.site_id
-    WHERE f.kind <> 'inFlight' AND f.earlier_kind IS DISTINCT FROM f.kind
+    WHERE f.kind <> :in_flight AND f.earlier_kind IS DISTINCT FROM f.kind
 ), gap AS MATERIALIZED (
     SELECT count(raise_alert('reconciliationGap', m.now::text, NULL, NULL, :gap, '')) FROM moved m WHERE :gap <> ''
 )

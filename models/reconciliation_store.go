@@ -40,17 +40,17 @@ FROM payment_intents i WHERE i.id = ANY (:intents::uuid[])`)
 	decidedKeysSQL = postgres.SQL(`
 SELECT key FROM unnest(:keys::text[]) AS key
 WHERE EXISTS (SELECT FROM audit_log a WHERE a.subject IN (key, substr(key, 4)) AND a.outcome = 'done'
-              AND a.act IN ('decideRow', 'decidePayment'))`)
+              AND a.act = ANY (:acts::text[]))`)
 	reconciliationSQL = postgres.SQL(`
 SELECT coalesce(r.compared_to, 0) AS compared_to, r.since, (SELECT now FROM service_now) AS now,
        (SELECT count(*) FROM (
-           SELECT FROM reconciliation_differences WHERE kind = 'inFlight' LIMIT :most) AS few) AS in_flight
+           SELECT FROM reconciliation_differences WHERE kind = :in_flight LIMIT :most) AS few) AS in_flight
 FROM reconciliation r`)
 	dueDifferencesSQL = postgres.SQL(`
 SELECT rail_key, kind, site_id, coalesce(debited_at, 0) AS debited_at, detail,
        coalesce(debited_at, found_at) <= svc_now() - :rail_memory AS aged
 FROM reconciliation_differences
-WHERE next_check_at <= svc_now() AND (kind IN ('inFlight', 'railDebitUnknown', 'railDebitUnrecorded')
+WHERE next_check_at <= svc_now() AND (kind <> ALL (:of_rail::text[])
       OR coalesce(debited_at, found_at) > svc_now() - :rail_memory)
 ORDER BY next_check_at LIMIT :limit`)
 	dropDifferencesSQL = postgres.SQL(`
@@ -61,7 +61,9 @@ DELETE FROM reconciliation_differences WHERE ctid = ANY (ARRAY(
 
 // Reconciliation returns how far the comparison of ledger and rail has come.
 func (s *Store) Reconciliation(ctx context.Context) (r Reconciliation, err error) {
-	err = s.pg.Get(ctx, reconciliationSQL, postgres.Args{"most": MostCounted}, &r)
+	err = s.pg.Get(ctx, reconciliationSQL, postgres.Args{
+		"most": MostCounted, "in_flight": string(DifferenceInFlight),
+	}, &r)
 	return r, wrap("reconciliation", err)
 }
 
@@ -155,7 +157,9 @@ func (s *Store) DebitSubjects(ctx context.Context, keys []string) ([]DebitSubjec
 // DecidedKeys returns those of the given rail keys that belong to a row or payment about which an
 // operator has decided.
 func (s *Store) DecidedKeys(ctx context.Context, keys []string) (decided []string, err error) {
-	err = s.pg.Select(ctx, decidedKeysSQL, postgres.Args{"keys": keys}, &decided)
+	err = s.pg.Select(ctx, decidedKeysSQL, postgres.Args{
+		"keys": keys, "acts": []ActName{ActDecideRow, ActDecidePayment},
+	}, &decided)
 	return decided, wrap("decided keys", err)
 }
 
@@ -177,7 +181,7 @@ func (s *Store) RecordComparison(ctx context.Context, c Comparison) (moved bool,
 	}
 	err = s.pg.Get(ctx, recordComparisonSQL, postgres.Args{
 		"from": c.From, "to": c.To, "keys": keys, "kinds": kinds, "sites": sites, "debited_at": debitedAt,
-		"details": details, "resolved": c.Resolved, "gap": c.Gap,
+		"details": details, "resolved": c.Resolved, "gap": c.Gap, "in_flight": string(DifferenceInFlight),
 		"min_recheck": minRecheck.Milliseconds(), "max_recheck": maxRecheck.Milliseconds(),
 	}, &moved)
 	return moved, wrap("record the comparison", err)
@@ -190,6 +194,7 @@ func (s *Store) RecordComparison(ctx context.Context, c Comparison) (moved bool,
 func (s *Store) DueDifferences(ctx context.Context, limit int) (due []Difference, err error) {
 	err = s.pg.Select(ctx, dueDifferencesSQL, postgres.Args{
 		"rail_memory": RailMemory.Milliseconds(), "limit": limit,
+		"of_rail": []DifferenceKind{DifferenceDenied, DifferenceParticulars},
 	}, &due)
 	return due, wrap("due differences", err)
 }
