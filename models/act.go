@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // ActName names a kind of [Act], as the audit log shows it.
@@ -174,7 +175,7 @@ func (a *Act) with(name string, value any) *Act {
 }
 
 // ErrReason says that an act needs a reason, or that its reason is not printable text.
-var ErrReason = errors.New("models: the act needs a reason of 1 to 128 characters of printable text")
+var ErrReason = fmt.Errorf("models: the act needs a reason of 1 to %d characters of printable text", MaxReferenceLength)
 
 // ErrRole says that the operator's role does not allow acts.
 var ErrRole = errors.New("models: the operator's role does not allow acts")

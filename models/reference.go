@@ -2,6 +2,7 @@ package models
 
 import (
 	"errors"
+	"fmt"
 	"unicode"
 	"unicode/utf8"
 )
@@ -11,7 +12,7 @@ const MaxReferenceLength = 128
 
 // The faults of a reference, worded for the partner.
 var (
-	ErrReferenceLength  = errors.New("must have 1 to 128 characters")
+	ErrReferenceLength  = fmt.Errorf("must have 1 to %d characters", MaxReferenceLength)
 	ErrReferenceControl = errors.New("must not contain control characters")
 	ErrReferenceDots    = errors.New(`must not be "." or ".."`)
 	ErrInvisible        = errors.New("must not contain invisible or direction-changing characters")

@@ -11,6 +11,9 @@ const day = 24 * time.Hour
 // days writes a duration in whole days.
 func days(d time.Duration) string { return fmt.Sprintf("%d days", d/day) }
 
+// hours writes a duration in whole hours.
+func hours(d time.Duration) string { return fmt.Sprintf("%d hours", d/time.Hour) }
+
 // Retention holds the periods of retention that a deployment chooses.
 type Retention struct {
 	Payments    time.Duration // payment intents with their transactions, from their final status
@@ -76,10 +79,14 @@ var retention = []TableRetention{
 	},
 	{
 		Table: "webhook_events", Removes: "ended events",
-		After:   days(DefaultRetention.Webhooks) + " from the last request for delivery, with the month of the subject",
+		After: days(DefaultRetention.Webhooks) +
+			" from the last request for delivery, with the month of the subject",
 		Setting: "SVC_RETENTION_WEBHOOKS", By: "DropOldWebhookEvents", step: (*Store).DropOldWebhookEvents,
 	},
-	{Table: "webhook_attempts", Removes: "the attempts of removed events", After: "as their event", By: "DropOldWebhookEvents"},
+	{
+		Table: "webhook_attempts", Removes: "the attempts of removed events", After: "as their event",
+		By: "DropOldWebhookEvents",
+	},
 	{Table: "webhook_slots", Removes: "the slots of ended events", After: "until the event ends", By: "RecordWebhooks"},
 	{
 		Table: "customer_links", Removes: "customer and agreement of revoked links",
@@ -93,8 +100,8 @@ var retention = []TableRetention{
 		By: "DropClosedAlerts", step: (*Store).DropClosedAlerts,
 	},
 	{
-		Table: "idempotency_keys", Removes: "all", After: "24 hours", By: "PurgeIdempotencyKeys",
-		step: (*Store).PurgeIdempotencyKeys,
+		Table: "idempotency_keys", Removes: "all", After: hours(IdempotencyKeyLife),
+		By: "PurgeIdempotencyKeys", step: (*Store).PurgeIdempotencyKeys,
 	},
 	{
 		Table: "client_assertions", Removes: "all", After: "until the assertion expires", By: "DropExpiredAssertions",
@@ -118,7 +125,8 @@ var retention = []TableRetention{
 	{Table: "rail_minutes", Removes: "counts of the rail's answers", After: "1 hour", By: "RecordRailAnswers"},
 	{
 		Table: "reconciliation_differences", Removes: "resolved differences; others after their period",
-		After: "30 days from their discovery", By: "DropOldDifferences", step: (*Store).DropOldDifferences,
+		After: days(auditedHistory) + " from their discovery",
+		By:    "DropOldDifferences", step: (*Store).DropOldDifferences,
 	},
 	{
 		Table: "batch_references",
@@ -135,7 +143,10 @@ var retention = []TableRetention{
 	{Table: "credential_uses", Keeps: "the last use of each secret and key; each rotation adds a row"},
 	{Table: "audit_log", Keeps: "the audit log: it is append-only"},
 	{Table: "service_keys", Keeps: "keys, retired ones too: each sign-up link names its key; each rotation adds a row"},
-	{Table: "webhook_endpoints", Removes: "deleted endpoints", After: "until the partner deletes them", By: "DeleteWebhookEndpoint"},
+	{
+		Table: "webhook_endpoints", Removes: "deleted endpoints", After: "until the partner deletes them",
+		By: "DeleteWebhookEndpoint",
+	},
 	{Table: "webhook_secrets", Keeps: "secrets, retired ones too; each rotation adds a row"},
 	{Table: "service_clock", Keeps: "one row"},
 	{Table: "deployment", Keeps: "one row"},

@@ -255,7 +255,7 @@ func (s *Store) RotateWebhookSecret(
 			rotation.ActivateAt = max(now, *activateAt)
 		}
 		if rotation.ActivateAt > now.Add(WebhookActivateWithin) {
-			return &FieldError{Field: "activateAt", Message: "must be at most 30 days ahead"}
+			return &FieldError{Field: "activateAt", Message: "must be at most " + days(WebhookActivateWithin) + " ahead"}
 		}
 		rotation.OverlapTo = rotation.ActivateAt.Add(WebhookSecretOverlap)
 		if err := retireWebhookSecrets(ctx, tx, live, now, rotation.OverlapTo); err != nil {
