@@ -8,14 +8,17 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// The kinds of alerts that Go code raises or closes. AlertKinds explains them, and adds the kinds
-// that only SQL statements raise.
+// The kinds of alerts, except those of Findings. AlertKinds explains them.
 const (
-	AlertRailConflict      = "railConflict"
-	AlertRailForgot        = "railForgot"
-	AlertPartyUnreadable   = "partyUnreadable"
-	AlertReconciliationGap = "reconciliationGap"
-	AlertAuditViolation    = "auditViolation"
+	AlertLateTruth          = "lateTruth"
+	AlertRailConflict       = "railConflict"
+	AlertRailContradiction  = "railContradiction"
+	AlertRailForgot         = "railForgot"
+	AlertPartyUnreadable    = "partyUnreadable"
+	AlertRowsUnconfirmed    = "rowsUnconfirmed"
+	AlertTransactionInDoubt = "transactionInDoubt"
+	AlertReconciliationGap  = "reconciliationGap"
+	AlertAuditViolation     = "auditViolation"
 
 	alertEndpointDisabled  = "webhookEndpointDisabled"
 	alertWebhookFailed     = "webhookFailed"
@@ -25,15 +28,15 @@ const (
 // AlertKinds are all kinds of alerts. The comment of a kind says when its alerts are raised. The
 // subject of an alert is a rail key, unless the comment names another.
 var AlertKinds = []string{
-	"lateTruth",           // the rail's answer differs from the settled outcome
-	AlertRailConflict,     // the rail holds the key with another account, amount or currency
-	"railContradiction",   // the rail debited a transaction that has ended without a debit
-	AlertRailForgot,       // the rail may have dropped the key before it reported the outcome
-	AlertPartyUnreadable,  // a sealed customer cannot be opened; subject for batch rows: the batch
-	"rowsUnconfirmed",     // rows of a batch are in doubt at their deadline; subject: the batch
-	"transactionInDoubt",  // the rail neither reports the outcome of a payment nor cancels it
-	alertEndpointDisabled, // disabled after 24 hours of only 410 answers; subject: the endpoint
-	alertWebhookFailed,    // no attempt of a webhook event is left; subject: the event
+	AlertLateTruth,          // the rail's answer differs from the settled outcome
+	AlertRailConflict,       // the rail holds the key with another account, amount or currency
+	AlertRailContradiction,  // the rail debited a transaction that has ended without a debit
+	AlertRailForgot,         // the rail may have dropped the key before it reported the outcome
+	AlertPartyUnreadable,    // a sealed customer cannot be opened; subject for batch rows: the batch
+	AlertRowsUnconfirmed,    // rows of a batch are in doubt at their deadline; subject: the batch
+	AlertTransactionInDoubt, // the rail neither reports the outcome of a payment nor cancels it
+	alertEndpointDisabled,   // disabled after 24 hours of only 410 answers; subject: the endpoint
+	alertWebhookFailed,      // no attempt of a webhook event is left; subject: the event
 
 	// What the comparison of ledger and rail finds; see Findings.
 	string(DifferenceUnknown), string(DifferenceUnrecorded), string(DifferenceDenied), string(DifferenceParticulars),

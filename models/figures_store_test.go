@@ -54,7 +54,7 @@ SELECT ?0, gen_random_uuid(), CASE WHEN n % 2 = 0 THEN ?1 ELSE '00000000-0000-00
     CASE WHEN n % 10 = 0 THEN clock_timestamp() + interval '1 minute' END FROM generate_series(1, 20) AS n`,
 		site.OrganisationID, site.ID)
 	open := none
-	open["lateTruth"], open["rowsUnconfirmed"], open["webhookFailed"] = 2, 1, models.MostCounted
+	open[models.AlertLateTruth], open[models.AlertRowsUnconfirmed], open["webhookFailed"] = 2, 1, models.MostCounted
 	want := models.Figures{OldestOpenBatch: 7 * 3_600_000, ParkedEndpoints: 2, ParkedEvents: 18, OpenAlerts: open}
 	if diff := cmp.Diff(want, figures(t, store)); diff != "" {
 		t.Errorf("figures (-want +got):\n%s", diff)
@@ -73,7 +73,7 @@ func TestAlertKindsAreThoseThatAreRaised(t *testing.T) {
 	// parameters of their statements
 	raised := map[string]bool{
 		models.AlertRailConflict: true, models.AlertRailForgot: true, models.AlertPartyUnreadable: true,
-		"transactionInDoubt": true, models.AlertAuditViolation: true,
+		models.AlertTransactionInDoubt: true, models.AlertRailContradiction: true, models.AlertAuditViolation: true,
 	}
 	for _, kind := range models.Findings {
 		raised[string(kind)] = true

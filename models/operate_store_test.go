@@ -33,15 +33,15 @@ func TestAcknowledgedAlerts(t *testing.T) {
 			t.Errorf("alerts %+v, want one acknowledged by %q", alerts, by)
 		}
 	}
-	if err := store.AcknowledgeAlert(t.Context(), "lateTruth", "key"); !errors.Is(err, models.ErrNotFound) {
+	if err := store.AcknowledgeAlert(t.Context(), models.AlertLateTruth, "key"); !errors.Is(err, models.ErrNotFound) {
 		t.Errorf("no alert: %v", err)
 	}
 	raise()
 	open("")
-	must(t, store.AcknowledgeAlert(actOf(t, models.ActAcknowledgeAlert, ""), "lateTruth", "key"))
+	must(t, store.AcknowledgeAlert(actOf(t, models.ActAcknowledgeAlert, ""), models.AlertLateTruth, "key"))
 	raise()
 	open("jane")
-	must(t, store.CloseAlert(t.Context(), "lateTruth", "key"))
+	must(t, store.CloseAlert(t.Context(), models.AlertLateTruth, "key"))
 	raise()
 	open("")
 }
@@ -57,11 +57,11 @@ func TestCloseAlertsOf(t *testing.T) {
 			kind, subject, site.OrganisationID, site.ID)
 		must(t, err)
 	}
-	raise("lateTruth", "one", told)
-	raise("lateTruth", "two", told)
+	raise(models.AlertLateTruth, "one", told)
+	raise(models.AlertLateTruth, "two", told)
 	raise("railForgot", "three", told)
-	raise("lateTruth", "four", other)
-	n, err := store.CloseAlertsOf(t.Context(), "lateTruth", told.OrganisationID)
+	raise(models.AlertLateTruth, "four", other)
+	n, err := store.CloseAlertsOf(t.Context(), models.AlertLateTruth, told.OrganisationID)
 	if n != 2 || err != nil {
 		t.Errorf("closed %d alerts, %v", n, err)
 	}
@@ -75,7 +75,7 @@ func TestCloseAlertsOf(t *testing.T) {
 	if !slices.Equal(subjects, []string{"four", "three"}) {
 		t.Errorf("still open: %q", subjects)
 	}
-	_, err = store.CloseAlertsOf(t.Context(), "lateTruth", told.OrganisationID)
+	_, err = store.CloseAlertsOf(t.Context(), models.AlertLateTruth, told.OrganisationID)
 	if !errors.Is(err, models.ErrNotFound) {
 		t.Errorf("no alert: %v", err)
 	}

@@ -97,10 +97,10 @@ func (p *planned) runPlatform() {
 	p.call("Ping", s.Ping)
 	p.call("OpenAlerts", func(ctx context.Context) error { return only(s.OpenAlerts(ctx, 10)) })
 	p.call("CloseAlert", func(ctx context.Context) error {
-		return expect(s.CloseAlert(ctx, "lateTruth", "none"), models.ErrNotFound)
+		return expect(s.CloseAlert(ctx, models.AlertLateTruth, "none"), models.ErrNotFound)
 	})
 	p.call("CloseAlertsOf", func(ctx context.Context) error {
-		_, err := s.CloseAlertsOf(ctx, "lateTruth", models.OrganisationID{})
+		_, err := s.CloseAlertsOf(ctx, models.AlertLateTruth, models.OrganisationID{})
 		return expect(err, models.ErrNotFound)
 	})
 	p.call("Figures", func(ctx context.Context) error { return only(s.Figures(ctx)) })

@@ -24,7 +24,7 @@ func (p *planned) runOperations() {
 	})
 	p.call("RailAnswers", func(ctx context.Context) error { return only(s.RailAnswers(ctx)) })
 	p.call("AcknowledgeAlert", func(ctx context.Context) error {
-		return expect(s.AcknowledgeAlert(ctx, "lateTruth", p.name("none")), models.ErrNotFound)
+		return expect(s.AcknowledgeAlert(ctx, models.AlertLateTruth, p.name("none")), models.ErrNotFound)
 	})
 	p.call("UnparkWebhookEndpoint", func(ctx context.Context) error {
 		return expect(s.UnparkWebhookEndpoint(ctx, organisation, p.site.ID), models.ErrNoWebhookEndpoint)

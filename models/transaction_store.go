@@ -44,7 +44,7 @@ WHERE o.id = :task AND p.site_id = o.site_id AND p.id = o.subject_id
 	parkTransactionSQL  = postgres.SQL(transactionParkText)
 
 	alertContradictionSQL = postgres.SQL(`
-SELECT raise_alert('railContradiction', :key, organisation_id, site_id,
+SELECT raise_alert(:kind, :key, organisation_id, site_id,
                    'debited, but the transaction is ' || transaction_status, trace_id)
 FROM payment_intents WHERE site_id = :site AND id = :intent AND transaction_status <> 'Settled'`)
 )
@@ -266,7 +266,9 @@ func alertContradiction(ctx context.Context, tx postgres.Tx, t ClaimedTransactio
 	if r.Status != TransactionSettled {
 		return nil
 	}
-	_, err := tx.Run(ctx, alertContradictionSQL, postgres.Args{"site": t.SiteID, "intent": t.IntentID, "key": t.RailKey()})
+	_, err := tx.Run(ctx, alertContradictionSQL, postgres.Args{
+		"kind": AlertRailContradiction, "site": t.SiteID, "intent": t.IntentID, "key": t.RailKey(),
+	})
 	return err
 }
 

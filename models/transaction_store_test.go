@@ -199,7 +199,7 @@ func TestDeferAndPark(t *testing.T) {
 	}
 	modelstest.AdvanceClock(t, c.store, time.Millisecond)
 	c.finish(doubt, models.TransactionResult{RetryAfter: time.Second})
-	if alerts := c.alerts(); len(alerts) != 1 || alerts[0].Kind != "transactionInDoubt" {
+	if alerts := c.alerts(); len(alerts) != 1 || alerts[0].Kind != models.AlertTransactionInDoubt {
 		t.Errorf("alerts %+v", alerts)
 	}
 	modelstest.AdvanceClock(t, c.store, time.Second)
@@ -259,7 +259,7 @@ func TestRailContradiction(t *testing.T) {
 		t.Errorf("%+v", done)
 	}
 	c.want(intent, models.IntentFinal, models.TransactionFailed)
-	if alerts := c.alerts(); len(alerts) != 1 || alerts[0].Kind != "railContradiction" {
+	if alerts := c.alerts(); len(alerts) != 1 || alerts[0].Kind != models.AlertRailContradiction {
 		t.Errorf("alerts %+v", alerts)
 	}
 }
