@@ -36,13 +36,13 @@ func (s *Store) ClientCredentials(ctx context.Context, id ClientID) (ClientCrede
 	}
 	err := s.pg.Get(ctx, credentialsSQL, postgres.Args{"id": id}, &row)
 	if err != nil {
-		return ClientCredentials{}, notFound(err, "client")
+		return ClientCredentials{}, wrap("read credentials", notFound(err, "client"))
 	}
 	credentials := ClientCredentials{Client: row.client(), recentUses: row.RecentUses}
 	for _, text := range row.SecretHashes {
 		hash, err := hex.DecodeString(text)
 		if err != nil {
-			return ClientCredentials{}, err
+			return ClientCredentials{}, wrap("read credentials", err)
 		}
 		credentials.secretHashes = append(credentials.secretHashes, hash)
 	}
@@ -89,7 +89,7 @@ func (s *Store) ClientSecrets(ctx context.Context, id ClientID) ([]ClientSecret,
 	for i, row := range rows {
 		all[i] = ClientSecret{secretFingerprint(row.SecretHash), row.CreatedAt}
 	}
-	return all, err
+	return all, wrap("read client secrets", err)
 }
 
 // RemoveClientSecret removes the secret with the fingerprint at once. Tokens obtained with it are

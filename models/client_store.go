@@ -95,9 +95,12 @@ func (s *Store) createClient(
 		return then(tx, row.ID)
 	})
 	if isForeignKeyViolation(err) {
-		return Client{}, notFoundError("organisation")
+		err = notFoundError("organisation")
 	}
-	return row.client(), err
+	if err != nil {
+		return Client{}, wrap("create client", err)
+	}
+	return row.client(), nil
 }
 
 // Client returns the client with the id, disabled or not; ErrNotFound if there is none.
@@ -105,7 +108,7 @@ func (s *Store) Client(ctx context.Context, id ClientID) (Client, error) {
 	row := &clientRow{ID: id}
 	err := s.pg.Read(ctx, func(on bun.IDB) error { return on.NewSelect().Model(row).WherePK().Scan(ctx) })
 	if err != nil {
-		return Client{}, notFound(err, "client")
+		return Client{}, wrap("read client", notFound(err, "client"))
 	}
 	return row.client(), nil
 }
@@ -125,7 +128,7 @@ func (s *Store) Clients(ctx context.Context, organisation OrganisationID) ([]Cli
 	for i := range rows {
 		all[i] = rows[i].client()
 	}
-	return all, err
+	return all, wrap("read clients", err)
 }
 
 // SetClientScopes replaces a client's scopes. Within 30 seconds, earlier tokens are limited to the
@@ -198,14 +201,14 @@ func (s *Store) EnableClient(ctx context.Context, id ClientID) error {
 // there is no such client.
 func (s *Store) changeClient(ctx context.Context, id ClientID, do func(tx postgres.Tx, row *clientRow) error) error {
 	act := actFrom(ctx).about(SubjectClient, id.String())
-	return s.act(ctx, func(tx postgres.Tx) error {
+	return wrap("change client", s.act(ctx, func(tx postgres.Tx) error {
 		row := &clientRow{ID: id}
 		if err := tx.NewSelect().Model(row).WherePK().For("UPDATE").Scan(ctx); err != nil {
 			return notFound(err, "client")
 		}
 		act.in(row.OrganisationID, SiteID{})
 		return do(tx, row)
-	})
+	}))
 }
 
 var useAssertionSQL = postgres.SQL(`
@@ -219,7 +222,7 @@ func (s *Store) UseAssertion(ctx context.Context, client ClientID, jti string, e
 		"client": client, "jti": base64.RawURLEncoding.EncodeToString(digest[:]), "expires_at": expiresAt,
 	})
 	if err == nil && used == 0 {
-		return ErrAssertionUsed
+		err = ErrAssertionUsed
 	}
-	return err
+	return wrap("use assertion", err)
 }

@@ -42,7 +42,7 @@ UPDATE reconciliation SET compared_to = now, since = now FROM (SELECT now FROM s
 // Deployment returns the database's deployment. ErrNotFound: no process has joined yet.
 func (s *Store) Deployment(ctx context.Context) (d Deployment, err error) {
 	err = s.pg.Get(ctx, deploymentSQL, nil, &d)
-	return d, notFound(err, "deployment")
+	return d, wrap("read the deployment", notFound(err, "deployment"))
 }
 
 // JoinDeployment joins a starting process of deployment own to the database, and returns the

@@ -155,7 +155,7 @@ func (s *Store) ResealKeys(ctx context.Context, ring *seal.Keyring) (changed int
 		for _, row := range rows {
 			resealed, differs, err := ring.Reseal(row.Sealed, row.aad())
 			if err != nil {
-				return fmt.Errorf("models: reseal key %s: %w", row.ID, err)
+				return fmt.Errorf("reseal key %s: %w", row.ID, err)
 			}
 			if !differs {
 				continue
@@ -173,7 +173,7 @@ func (s *Store) ResealKeys(ctx context.Context, ring *seal.Keyring) (changed int
 // changeKeys runs do as Store.act does, under a lock that admits one caller at a time. Two
 // processes therefore never both create a missing key. now is the database's real time.
 func (s *Store) changeKeys(ctx context.Context, do func(tx postgres.Tx, now Millis) error) error {
-	return s.act(ctx, func(tx postgres.Tx) error {
+	return wrap("change keys", s.act(ctx, func(tx postgres.Tx) error {
 		if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtext('service_keys'))"); err != nil {
 			return err
 		}
@@ -182,7 +182,7 @@ func (s *Store) changeKeys(ctx context.Context, do func(tx postgres.Tx, now Mill
 			return err
 		}
 		return do(tx, now)
-	})
+	}))
 }
 
 // realNowExpr is the SQL expression for the database's real time in Unix milliseconds, without the
@@ -204,7 +204,7 @@ func (s *Store) serviceKeys(ctx context.Context, ring *seal.Keyring) ([]Key, Mil
 	}
 	err := s.pg.Select(ctx, serviceKeysSQL, nil, &rows)
 	if err != nil || len(rows) == 0 {
-		return nil, 0, err
+		return nil, 0, wrap("read keys", err)
 	}
 	keys := make([]Key, len(rows))
 	for i := range rows {
