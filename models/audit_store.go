@@ -122,7 +122,7 @@ var auditChecks = newAuditChecks(slices.Concat(windowedChecks, [][2]string{
 SELECT b.id::text, b.row_count - b.settled_count || ' rows open' FROM batches b
 WHERE b.settled_at IS NULL AND b.settle_by + 60000 <= svc_now()`}, // the sweep has had a minute
 	{"an open row has a task", `
-SELECT DISTINCT r.batch_id::text, 'row ' || min(r.row_index) FROM batch_rows r
+SELECT r.batch_id::text, 'row ' || min(r.row_index) FROM batch_rows r
 JOIN batches b ON b.site_id = r.site_id AND b.id = r.batch_id AND b.settled_at IS NULL
 WHERE r.state <> 'settled' AND NOT EXISTS (
     SELECT FROM outbox o WHERE o.subject_id = r.batch_id AND o.kind = 'debitRows'
