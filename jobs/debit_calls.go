@@ -128,7 +128,7 @@ func (run *chunkRun) recheck(ctx context.Context, rows []*rowRun) []*rowRun {
 	indexes := indexesOf(rows)
 	held, err := run.job.Store.CheckRows(ctx, run.chunk, indexes)
 	if err == nil && len(held) < len(rows) {
-		held, err = run.job.Store.HoldRows(ctx, run.chunk, indexes)
+		held, err = run.job.Store.ExtendRows(ctx, run.chunk, indexes)
 	}
 	if err != nil {
 		run.job.Log.WarnContext(ctx, "cannot confirm the lease", logs.Outage(err), "error", err)

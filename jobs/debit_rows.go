@@ -307,10 +307,10 @@ func (run *chunkRun) handleAnswer(todo map[railCall][]int, a answer) {
 func (run *chunkRun) extendLease(ctx context.Context) {
 	var err error
 	if run.claiming {
-		err = run.job.Store.HoldTask(ctx, run.task.ID)
+		err = run.job.Store.ExtendTask(ctx, run.task.ID)
 	}
 	if len(run.rows) > 0 {
-		_, rowsErr := run.job.Store.HoldRows(ctx, run.chunk, slices.Collect(maps.Keys(run.rows)))
+		_, rowsErr := run.job.Store.ExtendRows(ctx, run.chunk, slices.Collect(maps.Keys(run.rows)))
 		err = errors.Join(err, rowsErr)
 	}
 	if err != nil {

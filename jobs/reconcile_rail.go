@@ -98,7 +98,7 @@ func (j *ReconcileRail) advance(ctx context.Context, task models.TaskID) error {
 		if step.To > from && spent.isUsed() {
 			return errUnfinished
 		}
-		return store.HoldTask(ctx, task)
+		return store.ExtendTask(ctx, task)
 	})
 	if forgotten := (*reconcile.ForgottenError)(nil); errors.As(err, &forgotten) {
 		return j.skip(ctx, state, forgotten.CompleteFrom)
@@ -154,7 +154,7 @@ func (j *ReconcileRail) recheck(ctx context.Context, task models.TaskID) error {
 			return err
 		}
 		c := models.Comparison{From: state.ComparedTo, To: state.ComparedTo, Found: remain, Resolved: resolved}
-		if err := errors.Join(j.record(ctx, c), store.HoldTask(ctx, task)); err != nil {
+		if err := errors.Join(j.record(ctx, c), store.ExtendTask(ctx, task)); err != nil {
 			return err
 		}
 	}

@@ -164,7 +164,7 @@ func (s *settlement) recheck(ctx context.Context, row *rowRun) bool {
 	if s.job.Now().Sub(s.leaseCheckedAt) < recheckAfter {
 		return true
 	}
-	phase, err := s.job.Store.HoldTransaction(ctx, s.transaction)
+	phase, err := s.job.Store.ExtendTransaction(ctx, s.transaction)
 	if s.lost = errors.Is(err, models.ErrNotFound); err != nil && !s.lost {
 		s.job.Log.WarnContext(ctx, "cannot confirm the lease", logs.Outage(err), "error", err)
 	}
@@ -219,7 +219,7 @@ func (s *settlement) heartbeat(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		_, err := s.job.Store.HoldTransaction(ctx, s.transaction)
+		_, err := s.job.Store.ExtendTransaction(ctx, s.transaction)
 		if err != nil && !errors.Is(err, models.ErrNotFound) && ctx.Err() == nil {
 			s.job.Log.WarnContext(ctx, "cannot extend the lease", logs.Outage(err), "error", err)
 		}

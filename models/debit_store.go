@@ -48,7 +48,7 @@ WHERE o.id = :task AND r.site_id = o.site_id AND r.batch_id = o.subject_id
 	//go:embed debit_bind.sql
 	debitBindText string
 	bindRowsSQL   = postgres.SQL(debitBindText)
-	holdRowsSQL   = postgres.SQL(`
+	extendRowsSQL = postgres.SQL(`
 WITH r AS (
     UPDATE batch_rows r SET lease_until = statement_timestamp() + :row_lease * interval '1 ms'
     WHERE r.site_id = :site AND r.batch_id = :batch AND r.row_index = ANY (:rows::int[]) AND r.lease_token = :lease
@@ -214,19 +214,19 @@ func (s *Store) bindRows(ctx context.Context, c *Chunk) error {
 	return err
 }
 
-// HoldRows renews the leases of claimed rows and their task for RowLease, and reads the rows'
+// ExtendRows extends the leases of claimed rows and their task for RowLease, and reads the rows'
 // eligibility again, by row index. The answer leaves out rows with a final outcome, rows that the
 // caller no longer leases, and rows held after a restore: the caller must stop work on them.
-func (s *Store) HoldRows(ctx context.Context, c Chunk, rows []int) (map[int]Eligibility, error) {
-	held, err := s.eligibilities(ctx, holdRowsSQL, postgres.Args{
+func (s *Store) ExtendRows(ctx context.Context, c Chunk, rows []int) (map[int]Eligibility, error) {
+	held, err := s.eligibilities(ctx, extendRowsSQL, postgres.Args{
 		"site": c.SiteID, "batch": c.BatchID, "lease": c.Lease, "rows": rows, "task": c.Task,
 		"row_lease": RowLease.Milliseconds(), "last_attempt_before": LastAttemptBefore.Milliseconds(),
 	})
-	return held, wrap("hold rows", err)
+	return held, wrap("extend rows", err)
 }
 
 // CheckRows reads the eligibility of claimed rows again, by row index. The answer has only rows
-// whose lease lasts for more than half a RowLease; the others need HoldRows. CheckRows writes
+// whose lease lasts for more than half a RowLease; the others need ExtendRows. CheckRows writes
 // nothing, so it waits for no disk.
 func (s *Store) CheckRows(ctx context.Context, c Chunk, rows []int) (map[int]Eligibility, error) {
 	held, err := s.eligibilities(ctx, checkRowsSQL, postgres.Args{

@@ -195,7 +195,7 @@ func TestEligibilityIsReadAgain(t *testing.T) {
 		t.Helper()
 		for name, read := range map[string]func(context.Context, models.Chunk, []int) (map[int]models.Eligibility,
 			error){
-			"check": store.CheckRows, "hold": store.HoldRows,
+			"check": store.CheckRows, "extend": store.ExtendRows,
 		} {
 			got, err := read(t.Context(), chunk, []int{0, 1, 2})
 			if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -243,11 +243,11 @@ func TestDeadWorkersRowsAreInDoubt(t *testing.T) {
 	if held, err := store.CheckRows(t.Context(), dead, []int{0, 1}); err != nil || len(held) != 0 {
 		t.Errorf("a dead worker's rows seem to be its own: %v, %v", held, err)
 	}
-	if held, err := store.HoldRows(t.Context(), dead, []int{0, 1}); err != nil || len(held) != 0 {
+	if held, err := store.ExtendRows(t.Context(), dead, []int{0, 1}); err != nil || len(held) != 0 {
 		t.Errorf("a lease that ran out was extended: %v, %v", held, err)
 	}
 	heir := claim(t, store, done.Tasks[0])
-	if held, err := store.HoldRows(t.Context(), heir, []int{0, 1}); err != nil || len(held) != 2 {
+	if held, err := store.ExtendRows(t.Context(), heir, []int{0, 1}); err != nil || len(held) != 2 {
 		t.Errorf("the heir's rows are not its own: %v, %v", held, err)
 	}
 	if len(heir.Rows) != 2 || !heir.Rows[0].InDoubt || !heir.Rows[1].InDoubt {

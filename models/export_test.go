@@ -27,7 +27,7 @@ var EarlyPlanSQL = []postgres.Statement{
 
 // RuleSQL are statements that call functions for their rules, for a plan test.
 var RuleSQL = []postgres.Statement{
-	claimChunkSQL, holdRowsSQL, checkRowsSQL, recordRowsSQL, claimTransactionSQL, holdTransactionSQL,
+	claimChunkSQL, extendRowsSQL, checkRowsSQL, recordRowsSQL, claimTransactionSQL, extendTransactionSQL,
 	cancelBatchSQL, closeBatchSQL, closeUnsentSQL, decideRowSQL, claimWebhooksSQL, recordWebhooksSQL, redeliverSQL,
 	insertWebhookEventSQL,
 	foldChangesSQL, makeNodesSQL, linkLists[""].going(""), keyedPaymentsSQL,

@@ -88,7 +88,7 @@ WHERE o.id = ANY (ARRAY(
       AND available_at <= (SELECT now FROM service_now)
       AND redispatch_after - :lease * interval '1 ms' > statement_timestamp()
     ORDER BY available_at LIMIT :most FOR UPDATE SKIP LOCKED))`)
-	holdTaskSQL = postgres.SQL(`
+	extendTaskSQL = postgres.SQL(`
 UPDATE outbox SET redispatch_after = statement_timestamp() + :row_lease * interval '1 ms'
 WHERE id = :task AND dispatched_at IS NOT NULL`)
 	finishTaskSQL = postgres.SQL(`DELETE FROM outbox WHERE id = :task`)
@@ -201,11 +201,11 @@ func (s *Store) ReclaimEarly(ctx context.Context, limit int) (int, error) {
 	return n, wrap("reclaim early retries", err)
 }
 
-// HoldTask sets the end of the lease of a task in flight to RowLease from now. The worker calls it
-// while rows are left to claim.
-func (s *Store) HoldTask(ctx context.Context, id TaskID) error {
-	_, err := s.pg.Run(ctx, holdTaskSQL, postgres.Args{"task": id, "row_lease": RowLease.Milliseconds()})
-	return wrap("hold task", err)
+// ExtendTask sets the end of the lease of a task in flight to RowLease from now. The worker calls
+// it while rows are left to claim.
+func (s *Store) ExtendTask(ctx context.Context, id TaskID) error {
+	_, err := s.pg.Run(ctx, extendTaskSQL, postgres.Args{"task": id, "row_lease": RowLease.Milliseconds()})
+	return wrap("extend task", err)
 }
 
 // FinishTask deletes a task with nothing left to do.

@@ -210,7 +210,7 @@ func (p *planned) runBatches() {
 		chunk, err = s.ClaimChunk(ctx, done.Tasks[0], models.NewLeaseToken(), models.Part{Rows: models.ChunkRows})
 		return err
 	})
-	p.call("HoldRows", func(ctx context.Context) error { return only(s.HoldRows(ctx, chunk, []int{0, 1, 2})) })
+	p.call("ExtendRows", func(ctx context.Context) error { return only(s.ExtendRows(ctx, chunk, []int{0, 1, 2})) })
 	p.call("CheckRows", func(ctx context.Context) error { return only(s.CheckRows(ctx, chunk, []int{0, 1, 2})) })
 	key := func(i int) string { return chunk.Rows[i].RailKey }
 	p.call("FinishRows", func(ctx context.Context) error {

@@ -49,7 +49,7 @@ func (p *planned) runPayments() {
 		claimed, err = s.ClaimTransaction(ctx, started.Task, models.NewLeaseToken())
 		return err
 	})
-	p.call("HoldTransaction", func(ctx context.Context) error { return only(s.HoldTransaction(ctx, claimed)) })
+	p.call("ExtendTransaction", func(ctx context.Context) error { return only(s.ExtendTransaction(ctx, claimed)) })
 	p.call("ParkTransaction", func(ctx context.Context) error { return s.ParkTransaction(ctx, started.Task) })
 	p.call("FinishTransaction", func(ctx context.Context) error {
 		return only(s.FinishTransaction(ctx, claimed, models.TransactionResult{Status: models.TransactionSettled,

@@ -26,7 +26,7 @@ func (p *planned) runSweeps() {
 		p.call("InFlight", func(ctx context.Context) error { return only(s.InFlight(ctx, queue)) })
 	}
 	task := models.TaskID(uuid.New())
-	p.call("HoldTask", func(ctx context.Context) error { return s.HoldTask(ctx, task) })
+	p.call("ExtendTask", func(ctx context.Context) error { return s.ExtendTask(ctx, task) })
 	p.call("FinishTask", func(ctx context.Context) error { return s.FinishTask(ctx, task) })
 	p.call("RepeatTask", func(ctx context.Context) error { return s.RepeatTask(ctx, task, time.Second) })
 	p.call("ReclaimLost", func(ctx context.Context) error { return only(s.ReclaimLost(ctx, models.AnyTime, 10)) })

@@ -30,9 +30,9 @@ UPDATE payment_intents p SET lease_until = statement_timestamp()
 FROM outbox o
 WHERE o.id = :task AND p.site_id = o.site_id AND p.id = o.subject_id
   AND p.lease_token = :lease AND p.lease_until > statement_timestamp()`)
-	//go:embed transaction_hold.sql
-	transactionHoldText string
-	holdTransactionSQL  = postgres.SQL(transactionHoldText)
+	//go:embed transaction_extend.sql
+	transactionExtendText string
+	extendTransactionSQL  = postgres.SQL(transactionExtendText)
 	//go:embed transaction_end.sql
 	transactionEndText string
 	endTransactionSQL  = postgres.SQL(transactionEndText)
@@ -182,17 +182,17 @@ func (r *transactionRow) claimed(task TaskID, lease LeaseToken) ClaimedTransacti
 	}
 }
 
-// HoldTransaction makes the lease of a claimed transaction and its task end RowLease from now, and
-// returns the transaction's current phase. ErrNotFound: the worker must stop, because the
+// ExtendTransaction makes the lease of a claimed transaction and its task end RowLease from now,
+// and returns the transaction's current phase. ErrNotFound: the worker must stop, because the
 // transaction has ended, its lease has expired, another worker has taken it over, or it waits for
 // an operator.
-func (s *Store) HoldTransaction(ctx context.Context, t ClaimedTransaction) (DebitPhase, error) {
+func (s *Store) ExtendTransaction(ctx context.Context, t ClaimedTransaction) (DebitPhase, error) {
 	var phase DebitPhase
-	err := s.pg.Get(ctx, holdTransactionSQL, postgres.Args{
+	err := s.pg.Get(ctx, extendTransactionSQL, postgres.Args{
 		"site": t.SiteID, "intent": t.IntentID, "lease": t.Lease, "task": t.Task,
 		"answer_within": AnswerWithin.Milliseconds(), "row_lease": RowLease.Milliseconds(),
 	}, &phase)
-	return phase, wrap("hold transaction", notFound(err, "lease"))
+	return phase, wrap("extend transaction", notFound(err, "lease"))
 }
 
 // FinishTransaction records the result of a claimed transaction: its end with ledger entry and

@@ -124,11 +124,11 @@ func TestClaimFinish(t *testing.T) {
 	if other := c.claim(started.Task); other.Claimed {
 		t.Errorf("claimed twice: %+v", other)
 	}
-	if phase, err := c.store.HoldTransaction(t.Context(), first); phase != models.PhaseAttempt || err != nil {
+	if phase, err := c.store.ExtendTransaction(t.Context(), first); phase != models.PhaseAttempt || err != nil {
 		t.Errorf("held in phase %q, %v", phase, err)
 	}
 	c.workersDie()
-	if _, err := c.store.HoldTransaction(t.Context(), first); !errors.Is(err, models.ErrNotFound) {
+	if _, err := c.store.ExtendTransaction(t.Context(), first); !errors.Is(err, models.ErrNotFound) {
 		t.Errorf("a lease that ran out is held: %v", err)
 	}
 	second := c.claim(started.Task)
@@ -142,11 +142,11 @@ func TestClaimFinish(t *testing.T) {
 			t.Errorf("%+v by a worker without a lease: %+v", r, done)
 		}
 	}
-	if _, err := c.store.HoldTransaction(t.Context(), second); err != nil {
+	if _, err := c.store.ExtendTransaction(t.Context(), second); err != nil {
 		t.Errorf("the second worker lost its lease: %v", err)
 	}
 	modelstest.AdvanceClock(t, c.store, models.AnswerWithin)
-	if phase, err := c.store.HoldTransaction(t.Context(), second); phase != models.PhaseClose || err != nil {
+	if phase, err := c.store.ExtendTransaction(t.Context(), second); phase != models.PhaseClose || err != nil {
 		t.Errorf("held in phase %q once its time is over, %v", phase, err)
 	}
 	// the truth does

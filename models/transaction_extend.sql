@@ -1,6 +1,6 @@
 -- Extends the lease of a claimed transaction and of its task, and returns the transaction's phase,
--- for Store.HoldTransaction. It returns no row if the transaction has ended, its lease has expired,
--- another worker has taken it over, or it is held after a restore.
+-- for Store.ExtendTransaction. It returns no row if the transaction has ended, its lease has
+-- expired, another worker has taken it over, or it is held after a restore.
 --
 --   :site, :intent, :task, :lease   the payment intent, its task and lease token
 --   :row_lease, :answer_within      RowLease and AnswerWithin, in milliseconds
