@@ -41,8 +41,8 @@ func TestRailReport(t *testing.T) {
 		answers[i].LastAt = time.Time{}
 	}
 	want := []models.RailAnswers{
-		{Call: "debit", Status: "unknown", LastMinutes: 4, LastHour: 4},
-		{Call: "lookup", Status: "succeeded", LastMinutes: 2, LastHour: 2},
+		{Call: "debit", Status: "unknown", LastFiveMinutes: 4, LastHour: 4},
+		{Call: "lookup", Status: "succeeded", LastFiveMinutes: 2, LastHour: 2},
 	}
 	if len(answers) != 2 || answers[0] != want[0] || answers[1] != want[1] {
 		t.Errorf("answers %+v, want %+v", answers, want)

@@ -16,11 +16,11 @@ type RailCount struct {
 
 // RailAnswers counts the fleet's rail calls of one kind that the rail has answered with one status.
 type RailAnswers struct {
-	Call        string    // as in RailCount
-	Status      string    // as in RailCount
-	LastMinutes int64     // answers of this minute and the four before
-	LastHour    int64     // answers of this minute and the 59 before
-	LastAt      time.Time // server time of the last report with such an answer
+	Call            string    // as in RailCount
+	Status          string    // as in RailCount
+	LastFiveMinutes int64     // answers of this minute and the four before
+	LastHour        int64     // answers of this minute and the 59 before
+	LastAt          time.Time // server time of the last report with such an answer
 }
 
 var (
@@ -33,7 +33,7 @@ ON CONFLICT (minute, call, status) DO UPDATE SET answers = m.answers + excluded.
 	railAnswersSQL = postgres.SQL(`
 SELECT call, status, sum(answers)::bigint AS last_hour, max(last_at) AS last_at,
        coalesce(sum(answers) FILTER (
-           WHERE minute > floor(extract(epoch FROM statement_timestamp()) / 60) - 5), 0)::bigint AS last_minutes
+           WHERE minute > floor(extract(epoch FROM statement_timestamp()) / 60) - 5), 0)::bigint AS last_five_minutes
 FROM rail_minutes WHERE minute > floor(extract(epoch FROM statement_timestamp()) / 60) - 60
 GROUP BY call, status ORDER BY call, status`)
 )
