@@ -228,7 +228,7 @@ var refusals = []struct {
 	{ErrPaused, "alreadyPaused"},
 	{ErrNotPaused, "notPaused"},
 	{ErrNotPausable, "notPausable"},
-	{ErrNotParked, "notParked"},
+	{ErrNotBlocked, "notBlocked"},
 	{ErrNoWebhookEndpoint, "noWebhookEndpoint"},
 }
 

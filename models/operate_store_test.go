@@ -259,7 +259,7 @@ func TestUnparkWebhookEndpoint(t *testing.T) {
 	_, _, err := store.PutWebhookEndpoint(t.Context(), ring, organisation, deflt,
 		"https://partner.example/secret?key=1")
 	must(t, err)
-	if err := unpark(); !errors.Is(err, models.ErrNotParked) {
+	if err := unpark(); !errors.Is(err, models.ErrNotBlocked) {
 		t.Errorf("a healthy endpoint: %v", err)
 	}
 	for failures := models.FailingEndpoint - 1; failures <= models.FailingEndpoint; failures++ {

@@ -8,8 +8,8 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// ErrNotParked says that an endpoint is enabled, has a closed breaker and has no parked event.
-var ErrNotParked = errors.New("models: the endpoint is not parked")
+// ErrNotBlocked says that an endpoint is enabled, has a closed breaker, and has no parked event.
+var ErrNotBlocked = errors.New("models: the endpoint is not blocked")
 
 var (
 	unparkEndpointSQL = postgres.SQL(`
@@ -27,7 +27,7 @@ WHERE e.organisation_id = :organisation AND e.site_id = :site AND (e.disabled_at
 
 // UnparkWebhookEndpoint enables an endpoint, resets its breaker, and makes its parked events due,
 // as a PUT of the same configuration does. The zero Site means the default. Errors:
-// ErrNoWebhookEndpoint; ErrNotParked.
+// ErrNoWebhookEndpoint; ErrNotBlocked.
 func (s *Store) UnparkWebhookEndpoint(ctx context.Context, organisation OrganisationID, site SiteID) error {
 	actFrom(ctx).aboutEndpoint(organisation, site)
 	if _, err := s.WebhookEndpoint(ctx, organisation, site); err != nil {
@@ -41,7 +41,7 @@ func (s *Store) UnparkWebhookEndpoint(ctx context.Context, organisation Organisa
 			return err
 		}
 		if n == 0 {
-			return ErrNotParked
+			return ErrNotBlocked
 		}
 		if err := closeAlerts(ctx, tx, alertEndpointDisabled, endpointName(organisation, site)); err != nil {
 			return err
@@ -65,8 +65,9 @@ type TroubledEndpoint struct {
 	ParkedSince    Millis // the earliest RequestedAt of a parked event; 0: none
 }
 
-// IsParked reports whether UnparkWebhookEndpoint would change the endpoint.
-func (e *TroubledEndpoint) IsParked() bool {
+// IsBlocked reports whether the endpoint is disabled, has a breaker that is not closed, or has
+// parked events, so that UnparkWebhookEndpoint would change it.
+func (e *TroubledEndpoint) IsBlocked() bool {
 	return e.DisabledAt != 0 || e.OpenUntil != 0 || e.Parked > 0
 }
 

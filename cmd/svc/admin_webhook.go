@@ -150,7 +150,7 @@ func (p *program) unparkCommand() *cobra.Command {
 		return p.withStore(cmd.Context(), func(ctx context.Context, _ Config, store *models.Store) error {
 			err := store.UnparkWebhookEndpoint(ctx, organisation, site)
 			switch {
-			case errors.Is(err, models.ErrNotParked):
+			case errors.Is(err, models.ErrNotBlocked):
 				return explain(err, "the endpoint is enabled, and its breaker holds no event back")
 			case errors.Is(err, models.ErrNoWebhookEndpoint):
 				return explain(err, "there is no such endpoint")

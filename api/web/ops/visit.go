@@ -226,7 +226,7 @@ var problems = []struct {
 		"Sweeps settle rows at their deadlines.",
 	},
 	{
-		models.ErrNotParked, http.StatusConflict, "The endpoint is not parked",
+		models.ErrNotBlocked, http.StatusConflict, "The endpoint is not blocked",
 		"It is enabled, and its breaker holds no event back.",
 	},
 	{
