@@ -89,7 +89,7 @@ func TestPaginationLinksSurviveKeyRotation(t *testing.T) {
 	b := newBilling(t, func(cfg *api.Config) { keys = cfg.Keys })
 	path := b.customers("?cursor=" + b.nextCursor(t))
 	if _, err := b.store.DB().ExecContext(t.Context(),
-		"UPDATE service_keys SET retired_at = (extract(epoch FROM now()) * 1000)::bigint + 60000 WHERE purpose = 'paginationLink'"); err != nil {
+		"UPDATE service_keys SET retired_at = (extract(epoch FROM now()) * 1000)::bigint + 60000 WHERE purpose = 'sealedText'"); err != nil {
 		t.Fatal(err)
 	}
 	if err := keys.Refresh(t.Context()); err != nil {
@@ -97,7 +97,7 @@ func TestPaginationLinksSurviveKeyRotation(t *testing.T) {
 	}
 	b.Get(path).Expect(200)
 	if _, err := b.store.DB().ExecContext(t.Context(),
-		"UPDATE service_keys SET retired_at = 1 WHERE purpose = 'paginationLink'"); err != nil {
+		"UPDATE service_keys SET retired_at = 1 WHERE purpose = 'sealedText'"); err != nil {
 		t.Fatal(err)
 	}
 	if err := keys.Refresh(t.Context()); err != nil {

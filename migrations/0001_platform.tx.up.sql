@@ -161,7 +161,7 @@ ALTER TABLE client_assertions ADD PRIMARY KEY (client_id, jti);
 -- verify theirs until they retire. All times are the server's own, in Unix milliseconds.
 CREATE TABLE service_keys (
     id         uuid   NOT NULL,
-    purpose    text   NOT NULL CHECK (purpose IN ('accessToken', 'signupLink', 'paginationLink')),
+    purpose    text   NOT NULL CHECK (purpose IN ('accessToken', 'signupLink', 'sealedText')),
     sealed     bytea  NOT NULL,
     created_at bigint NOT NULL,
     active_at  bigint NOT NULL,

@@ -21,7 +21,7 @@ const (
 	KeySignupLink  KeyPurpose = "signupLink"  // derives the tokens of sign-up links
 	// KeySealedText derives the keys of texts that clients carry for the service: pagination
 	// cursors, console sessions and the addresses of the console's webhook receivers.
-	KeySealedText KeyPurpose = "paginationLink"
+	KeySealedText KeyPurpose = "sealedText"
 )
 
 // KeyPurposes are all purposes of service keys.

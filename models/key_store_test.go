@@ -218,7 +218,7 @@ func TestKeysRefuseMovedSecrets(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t, modelstest.Open(t))
 	_, err := p.store.DB().ExecContext(t.Context(), `UPDATE service_keys SET sealed =
-		(SELECT sealed FROM service_keys WHERE purpose = 'paginationLink') WHERE purpose = 'accessToken'`)
+		(SELECT sealed FROM service_keys WHERE purpose = 'sealedText') WHERE purpose = 'accessToken'`)
 	must(t, err)
 	if err := p.keys.Refresh(t.Context()); !errors.Is(err, seal.ErrOpen) {
 		t.Errorf("another row's secret was taken: %v", err)

@@ -13,13 +13,12 @@ import (
 )
 
 // keysCommand returns `svc admin keys`, which manages the service's own keys: those of access
-// tokens, sign-up links and pagination links. It also encrypts stored secrets under a new master
-// key.
+// tokens, sign-up links and sealed texts. It also encrypts stored secrets under a new master key.
 func (p *program) keysCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "keys", Short: "Manage the service's own keys"}
 	rotate := &cobra.Command{
 		Use:   "rotate PURPOSE",
-		Short: "Create the next accessToken, signupLink or paginationLink key",
+		Short: "Create the next accessToken, signupLink or sealedText key",
 		Args:  cobra.ExactArgs(1),
 	}
 	rotate.RunE = func(cmd *cobra.Command, args []string) error {
