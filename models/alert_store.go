@@ -73,7 +73,7 @@ UPDATE alerts SET acknowledged_at = svc_now(), acknowledged_by = :by
 WHERE kind = :kind AND subject = :subject AND closed_at IS NULL`)
 	closeAlertSQL = postgres.SQL(`
 UPDATE alerts SET closed_at = svc_now() WHERE kind = :kind AND subject = :subject AND closed_at IS NULL`)
-	closeAlertsOfSQL = postgres.SQL(`
+	closeOrganisationAlertsSQL = postgres.SQL(`
 UPDATE alerts SET closed_at = svc_now()
 WHERE kind = :kind AND organisation_id = :organisation AND closed_at IS NULL`)
 )
@@ -97,12 +97,14 @@ func (s *Store) CloseAlert(ctx context.Context, kind, subject string) error {
 	return wrap("close alert", s.changeAlert(ctx, closeAlertSQL, postgres.Args{"kind": kind, "subject": subject}))
 }
 
-// CloseAlertsOf closes all open alerts of one kind that concern an organisation, and returns their
-// number. ErrNotFound: none is open.
-func (s *Store) CloseAlertsOf(ctx context.Context, kind string, organisation OrganisationID) (n int, err error) {
+// CloseOrganisationAlerts closes all open alerts of one kind that concern an organisation, and
+// returns their number. ErrNotFound: none is open.
+func (s *Store) CloseOrganisationAlerts(
+	ctx context.Context, kind string, organisation OrganisationID,
+) (n int, err error) {
 	act := actFrom(ctx).about(SubjectAlert, kind).in(organisation, SiteID{})
 	err = s.act(ctx, func(tx postgres.Tx) error {
-		n, err = tx.Run(ctx, closeAlertsOfSQL, postgres.Args{"kind": kind, "organisation": organisation})
+		n, err = tx.Run(ctx, closeOrganisationAlertsSQL, postgres.Args{"kind": kind, "organisation": organisation})
 		if err == nil && n == 0 {
 			err = ErrNotFound
 		}

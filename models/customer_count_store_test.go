@@ -29,7 +29,7 @@ func anyTotal(r *rapid.T, site models.SiteID, span int64) models.LinkQuery {
 
 func checkTotal(ctx context.Context, t failer, store *models.Store, q models.LinkQuery) {
 	t.Helper()
-	total, counted, err := store.ProveTotal(ctx, q)
+	total, counted, err := store.CompareTotals(ctx, q)
 	must(t, err)
 	if total != counted {
 		t.Errorf("state %q from %v to %v: total %d, want %d", q.State, q.InvitedFrom, q.InvitedTo, total, counted)

@@ -6,10 +6,10 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// ProveTotal compares two totals of the links that match a query, both from one snapshot: total is
-// what a page of ListLinks shows, and counted is a count of the links one by one. It is for tests
-// and measurements: it reads every link of the state or range.
-func (s *Store) ProveTotal(ctx context.Context, q LinkQuery) (total, counted int64, err error) {
+// CompareTotals returns two totals of the links that match a query, both from one snapshot: total
+// is what a page of ListLinks shows, and counted is a count of the links one by one. It is for
+// tests and measurements: it reads every link of the state or range.
+func (s *Store) CompareTotals(ctx context.Context, q LinkQuery) (total, counted int64, err error) {
 	err = s.pg.InSnapshot(ctx, func(tx postgres.Tx) error {
 		page, err := listLinks(ctx, tx, &q)
 		if err != nil {
@@ -21,7 +21,7 @@ func (s *Store) ProveTotal(ctx context.Context, q LinkQuery) (total, counted int
 			"site": q.SiteID, "from": span.from, "to": span.to, "now": page.Now,
 		}, &counted)
 	})
-	return total, counted, wrap("prove a total", err)
+	return total, counted, wrap("compare totals", err)
 }
 
 // countLinksSQL holds, for each effective state, the statement that counts its links at the time

@@ -47,7 +47,7 @@ func TestAcknowledgedAlerts(t *testing.T) {
 }
 
 // All alerts of a kind and an organisation are closed at once, and no others.
-func TestCloseAlertsOf(t *testing.T) {
+func TestCloseOrganisationAlerts(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
 	told, other := modelstest.Site(t, store), modelstest.Site(t, store)
@@ -61,7 +61,7 @@ func TestCloseAlertsOf(t *testing.T) {
 	raise(models.AlertLateTruth, "two", told)
 	raise("railForgot", "three", told)
 	raise(models.AlertLateTruth, "four", other)
-	n, err := store.CloseAlertsOf(t.Context(), models.AlertLateTruth, told.OrganisationID)
+	n, err := store.CloseOrganisationAlerts(t.Context(), models.AlertLateTruth, told.OrganisationID)
 	if n != 2 || err != nil {
 		t.Errorf("closed %d alerts, %v", n, err)
 	}
@@ -75,7 +75,7 @@ func TestCloseAlertsOf(t *testing.T) {
 	if !slices.Equal(subjects, []string{"four", "three"}) {
 		t.Errorf("still open: %q", subjects)
 	}
-	_, err = store.CloseAlertsOf(t.Context(), models.AlertLateTruth, told.OrganisationID)
+	_, err = store.CloseOrganisationAlerts(t.Context(), models.AlertLateTruth, told.OrganisationID)
 	if !errors.Is(err, models.ErrNotFound) {
 		t.Errorf("no alert: %v", err)
 	}

@@ -99,8 +99,8 @@ func (p *planned) runPlatform() {
 	p.call("CloseAlert", func(ctx context.Context) error {
 		return expect(s.CloseAlert(ctx, models.AlertLateTruth, "none"), models.ErrNotFound)
 	})
-	p.call("CloseAlertsOf", func(ctx context.Context) error {
-		_, err := s.CloseAlertsOf(ctx, models.AlertLateTruth, models.OrganisationID{})
+	p.call("CloseOrganisationAlerts", func(ctx context.Context) error {
+		_, err := s.CloseOrganisationAlerts(ctx, models.AlertLateTruth, models.OrganisationID{})
 		return expect(err, models.ErrNotFound)
 	})
 	p.call("Figures", func(ctx context.Context) error { return only(s.Figures(ctx)) })

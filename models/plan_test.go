@@ -32,7 +32,7 @@ var wholeTables = map[string]string{
 	"FoldLinkChanges":      "reads what is left to fold",
 	"LinkedSites":          "lists every Site",
 	"Organisations":        "lists every organisation",
-	"ProveTotal":           "counts a Site's links",
+	"CompareTotals":        "counts a Site's links",
 	"RecountLinks":         "counts a Site's links",
 	"ReclaimQueue":         "runs after a loss of Redis: all tasks in flight go out again",
 	"ReplaceRail":          "looks for any work in doubt",

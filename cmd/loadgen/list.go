@@ -229,7 +229,7 @@ func (l *list) verifyTotals(ctx context.Context, site models.SiteID, cells []*li
 			c := cells[rand.IntN(len(cells))]
 			began := time.Now()
 			// A count that has begun is completed.
-			total, counted, err := l.store.ProveTotal(context.WithoutCancel(ctx), c.query)
+			total, counted, err := l.store.CompareTotals(context.WithoutCancel(ctx), c.query)
 			if err != nil {
 				return err
 			}

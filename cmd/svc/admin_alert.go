@@ -61,7 +61,7 @@ func (p *program) closeAlertCommand() *cobra.Command {
 			if organisation == "" {
 				return explainAlert(store.CloseAlert(ctx, args[0], args[1]))
 			}
-			n, err := store.CloseAlertsOf(ctx, args[0], id)
+			n, err := store.CloseOrganisationAlerts(ctx, args[0], id)
 			if err == nil {
 				fmt.Fprintln(p.stdout, web.Plural(n, "alert", "alerts"), "closed")
 			}
