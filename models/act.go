@@ -61,8 +61,9 @@ const (
 // OperatorActs are the acts that only operators perform.
 var OperatorActs = []ActName{
 	ActAddOrganisation, ActColourOrganisation, ActAddSite, ActAddClient, ActDisableClient, ActEnableClient,
-	ActSetClientScopes, ActSetClientAddresses, ActAddClientSecret, ActRemoveClientSecret, ActSetClientKeys, ActRemoveClientKeys,
-	ActRotateKey, ActRetireKey, ActReseal, ActCloseAlert, ActDecideRow, ActDecidePayment, ActDecideRestored,
+	ActSetClientScopes, ActSetClientAddresses, ActAddClientSecret, ActRemoveClientSecret, ActSetClientKeys,
+	ActRemoveClientKeys, ActRotateKey, ActRetireKey, ActReseal, ActCloseAlert, ActDecideRow, ActDecidePayment,
+	ActDecideRestored,
 	ActReplaceRail, ActRecountCustomers, ActEraseCustomer, ActMigrate, ActAcknowledgeAlert, ActPauseDebits,
 	ActResumeDebits, ActPauseQueue, ActResumeQueue, ActRedeliverForPartner, ActUnparkEndpoint, ActLookUpDebit,
 }

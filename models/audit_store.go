@@ -213,10 +213,11 @@ var sandboxChecks = newAuditChecks([][2]string{
 SELECT rail.key, rail.amount || ' debited, in the ledger ' || coalesce(l.amount, 0)
 FROM rail LEFT JOIN ledger_entries l ON l.rail_key = rail.key LEFT JOIN open ON open.key = rail.key
 WHERE l.amount IS DISTINCT FROM rail.amount AND open.key IS NULL`},
+	// The rail drops older keys.
 	{"what is in the ledger the rail debited", railDebits + `
 SELECT l.rail_key, l.amount || ' in the ledger, on the rail ' || coalesce(rail.amount, 0)
 FROM ledger_entries l LEFT JOIN rail ON rail.key = l.rail_key
-WHERE rail.amount IS DISTINCT FROM l.amount AND l.recorded_at > svc_now() - ` + auditedMillis}, // the rail drops older keys
+WHERE rail.amount IS DISTINCT FROM l.amount AND l.recorded_at > svc_now() - ` + auditedMillis},
 }, wholeAudit)
 
 // Audit checks every invariant of money and state on whole tables. It returns the violations, at

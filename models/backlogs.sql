@@ -17,4 +17,5 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM tasks_in_flight WHERE queue = q) f
 CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM (
-        SELECT FROM outbox WHERE redispatch_after IS NULL AND queue = q AND available_at <= svc_now() LIMIT :most) few) w
+        SELECT FROM outbox WHERE redispatch_after IS NULL AND queue = q AND available_at <= svc_now()
+        LIMIT :most) few) w

@@ -56,8 +56,9 @@ const (
 
 // RowOutcomes lists every outcome.
 var RowOutcomes = []RowOutcome{
-	OutcomeSucceeded, OutcomeCustomerNotActive, OutcomeInsufficientFunds, OutcomeAccountUnavailable, OutcomeLimitExceeded,
-	OutcomeDeclinedByCustomer, OutcomeDeclined, OutcomeTimedOut, OutcomeUnconfirmed, OutcomeCancelled,
+	OutcomeSucceeded, OutcomeCustomerNotActive, OutcomeInsufficientFunds, OutcomeAccountUnavailable,
+	OutcomeLimitExceeded, OutcomeDeclinedByCustomer, OutcomeDeclined, OutcomeTimedOut, OutcomeUnconfirmed,
+	OutcomeCancelled,
 }
 
 // Retryable reports whether the same debit may succeed in a later batch. OutcomeUnconfirmed is not

@@ -75,8 +75,9 @@ func readBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference strin
 // count. mayBegin is the SQL condition under which debits may begin. If it is false, claims count
 // no call.
 func shownAttempts(mayBegin string) string {
-	return `r.attempts - CASE WHEN r.state = 'inProgress' AND r.lease_token IS NOT NULL AND NOT r.in_doubt AND ` + mayBegin + `
-        AND NOT coalesce((SELECT l.state = 'linked' FROM customer_links l WHERE l.site_id = r.site_id AND l.id = r.link_id), false)
+	return `r.attempts - CASE WHEN r.state = 'inProgress' AND r.lease_token IS NOT NULL AND NOT r.in_doubt
+        AND ` + mayBegin + ` AND NOT coalesce((
+            SELECT l.state = 'linked' FROM customer_links l WHERE l.site_id = r.site_id AND l.id = r.link_id), false)
         THEN 1 ELSE 0 END`
 }
 

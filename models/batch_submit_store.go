@@ -128,8 +128,8 @@ func insertBatch(ctx context.Context, db postgres.Session, n NewBatch, total Amo
 	}
 	var row storedBatch
 	err := db.Get(ctx, submitBatchSQL, postgres.Args{
-		"site": n.SiteID, "batch": newIDFor[batchNoun](n.TraceID), "batch_reference": n.Reference, "trace": string(n.TraceID),
-		"total_amount": int64(total), "fingerprint": n.Fingerprint[:], "extras": n.Extras,
+		"site": n.SiteID, "batch": newIDFor[batchNoun](n.TraceID), "batch_reference": n.Reference,
+		"trace": string(n.TraceID), "total_amount": int64(total), "fingerprint": n.Fingerprint[:], "extras": n.Extras,
 		"settle_within": SettleWithin.Milliseconds(), "customer_references": customers, "row_references": references,
 		"amounts": amounts, "links": n.links, "retry_of": n.retryOf,
 		"tasks": done.Tasks, "kind": string(TaskDebitRows), "queue": string(QueueDebits), "chunk_rows": ChunkRows,

@@ -27,9 +27,9 @@ type CountSummary struct {
 // Summary returns the batch as partners see it, without its rows.
 func (b *Batch) Summary() BatchSummary {
 	return BatchSummary{
-		BatchReference: b.Reference, RetryOf: b.RetryOf, State: b.State, SubmittedAt: b.SubmittedAt, SettleBy: b.SettleBy,
-		SettledAt: b.SettledAt, RowCount: b.Counts.Rows(), TotalAmount: b.TotalAmount, Counts: CountSummary(b.Counts),
-		SucceededAmount: b.SucceededAmount,
+		BatchReference: b.Reference, RetryOf: b.RetryOf, State: b.State, SubmittedAt: b.SubmittedAt,
+		SettleBy: b.SettleBy, SettledAt: b.SettledAt, RowCount: b.Counts.Rows(), TotalAmount: b.TotalAmount,
+		Counts: CountSummary(b.Counts), SucceededAmount: b.SucceededAmount,
 	}
 }
 

@@ -42,7 +42,9 @@ func (s *Store) GetVersionedBatch(
 }
 
 // readBatchVersion reads the version of a batch over db: the pool or a database transaction.
-func readBatchVersion(ctx context.Context, db postgres.Session, site SiteID, reference string) (v BatchVersion, err error) {
+func readBatchVersion(
+	ctx context.Context, db postgres.Session, site SiteID, reference string,
+) (v BatchVersion, err error) {
 	err = db.Get(ctx, batchVersionSQL, postgres.Args{
 		"site": site, "reference": reference, "retention": BatchRetention.Milliseconds(),
 		"last_attempt_before": LastAttemptBefore.Milliseconds(),

@@ -45,7 +45,8 @@ var (
 	// ErrScopes says that a client cannot hold the requested scopes.
 	ErrScopes = errors.New("models: scopes that this client cannot hold")
 	// ErrAddresses says that a list of allowed addresses is invalid.
-	ErrAddresses = errors.New("models: addresses must be distinct CIDR prefixes without address bits beyond their length")
+	ErrAddresses = errors.New(
+		"models: addresses must be distinct CIDR prefixes without address bits beyond their length")
 	// ErrTooManySecrets says that a client has MaxClientSecrets live secrets already.
 	ErrTooManySecrets = errors.New("models: the client has two secrets already")
 	// ErrAssertionUsed says that a client assertion's jti was used before.

@@ -66,8 +66,10 @@ func (s *Store) CreateInvitation(
 // insertLink makes an invited link. It announces the expiry of the earlier link that the new one
 // replaces, if an endpoint subscribes to that event.
 func insertLink(ctx context.Context, tx postgres.Tx, in NewInvitation) (CustomerLink, error) {
-	link := CustomerLink{SiteID: in.SiteID, CustomerReference: in.CustomerReference, State: LinkInvited, KeyID: in.KeyID,
-		TraceID: TraceIDFrom(ctx)}
+	link := CustomerLink{
+		SiteID: in.SiteID, CustomerReference: in.CustomerReference, State: LinkInvited, KeyID: in.KeyID,
+		TraceID: TraceIDFrom(ctx),
+	}
 	link.ID = newIDFor[linkNoun](link.TraceID)
 	var row struct {
 		Now, InvitedAt, ExpiresAt Millis

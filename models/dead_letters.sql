@@ -8,7 +8,8 @@ SELECT o.id AS organisation_id, o.name AS organisation, n.failed, n.undelivered,
 FROM organisations o CROSS JOIN LATERAL (
     SELECT
         (SELECT count(*) FROM (
-            SELECT FROM webhook_events w WHERE w.organisation_id = o.id AND w.status = 'failed' LIMIT :most) few) AS failed,
+            SELECT FROM webhook_events w
+            WHERE w.organisation_id = o.id AND w.status = 'failed' LIMIT :most) few) AS failed,
         (SELECT count(*) FROM (
             SELECT FROM webhook_events w
             WHERE w.organisation_id = o.id AND w.status = 'undelivered' LIMIT :most) few) AS undelivered,

@@ -164,8 +164,8 @@ func (s *Store) chunkOf(r *claimedRow) (Chunk, error) {
 	c := Chunk{
 		Task: r.Task, SiteID: r.SiteID, OrganisationID: r.OrganisationID, BatchID: r.BatchID, TraceID: r.TraceID,
 		Currency: r.Currency, BatchReference: r.BatchReference, Generation: r.Generation, Phase: r.Phase,
-		Cancelled: r.Cancelled, Paused: r.Paused, Certain: r.Certain, Epoch: r.Epoch, ClaimedAt: r.ClaimedAt, Open: r.Open,
-		Rows: make([]ClaimedRow, len(r.RowIndex)),
+		Cancelled: r.Cancelled, Paused: r.Paused, Certain: r.Certain, Epoch: r.Epoch, ClaimedAt: r.ClaimedAt,
+		Open: r.Open, Rows: make([]ClaimedRow, len(r.RowIndex)),
 	}
 	key := NewBatchKey(c.SiteID, c.BatchReference, c.Generation)
 	for i := range c.Rows {
@@ -174,9 +174,10 @@ func (s *Store) chunkOf(r *claimedRow) (Chunk, error) {
 			return c, err
 		}
 		c.Rows[i] = ClaimedRow{
-			Index: int(r.RowIndex[i]), CustomerReference: r.CustomerReference[i], RailKey: key.Row(r.RowReference[i]),
-			Amount: Amount(r.Amount[i]), InDoubt: r.InDoubt[i], Settled: r.Settled[i],
-			CalledBefore: r.CalledBefore[i], Forgotten: r.Forgotten[i], Deferrals: int(r.Deferrals[i]), Account: account,
+			Index: int(r.RowIndex[i]), CustomerReference: r.CustomerReference[i],
+			RailKey: key.Row(r.RowReference[i]), Amount: Amount(r.Amount[i]), InDoubt: r.InDoubt[i],
+			Settled: r.Settled[i], CalledBefore: r.CalledBefore[i], Forgotten: r.Forgotten[i],
+			Deferrals: int(r.Deferrals[i]), Account: account,
 		}
 	}
 	slices.SortFunc(c.Rows, func(a, b ClaimedRow) int { return a.Index - b.Index })
@@ -187,7 +188,8 @@ func (s *Store) chunkOf(r *claimedRow) (Chunk, error) {
 func (s *Store) account(link LinkID, linked bool, sealed []byte) (DebitAccount, error) {
 	party, unreadable, err := readParty(s, sealed, link)
 	return DebitAccount{
-		LinkID: link, Linked: linked, CustomerID: party.CustomerID, AgreementID: party.AgreementID, Unreadable: unreadable,
+		LinkID: link, Linked: linked, CustomerID: party.CustomerID, AgreementID: party.AgreementID,
+		Unreadable: unreadable,
 	}, err
 }
 
@@ -276,8 +278,8 @@ func (s *Store) FinishRows(ctx context.Context, c Chunk, results []RowResult, re
 		"site": c.SiteID, "batch": c.BatchID, "lease": c.Lease, "epoch": c.Epoch, "claimed_at": c.ClaimedAt,
 		"rail_memory": RailMemory.Milliseconds(), "task": c.Task, "remaining": max(remaining, 1),
 		"indexes": v.index, "outcomes": v.outcome, "from_rail": v.fromRail, "releases": v.release,
-		"retry_after": v.retryAfter, "calls": v.calls, "answered": v.answered, "confirming": v.confirming, "alerts": v.alert,
-		"keys": v.key,
+		"retry_after": v.retryAfter, "calls": v.calls, "answered": v.answered, "confirming": v.confirming,
+		"alerts": v.alert, "keys": v.key,
 	})
 	if err != nil {
 		return nil, err
@@ -305,7 +307,8 @@ func resultColumnsOf(results []RowResult) resultColumns {
 	for _, r := range results {
 		v.index = append(v.index, int32(r.Index)) //nolint:gosec // at most MaxBatchRows
 		v.calls = append(v.calls, int32(r.Calls)) //nolint:gosec // −1, 0 or 1
-		v.outcome, v.alert, v.key = append(v.outcome, string(r.Outcome)), append(v.alert, r.Alert), append(v.key, r.RailKey)
+		v.outcome, v.key = append(v.outcome, string(r.Outcome)), append(v.key, r.RailKey)
+		v.alert = append(v.alert, r.Alert)
 		v.fromRail, v.release = append(v.fromRail, r.FromRail), append(v.release, r.Release)
 		v.answered, v.confirming = append(v.answered, r.Answered), append(v.confirming, r.Confirming)
 		v.retryAfter = append(v.retryAfter, r.RetryAfter.Milliseconds())

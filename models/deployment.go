@@ -41,10 +41,11 @@ var (
 func (d Deployment) Check(own Deployment) error {
 	switch {
 	case d.Environment != own.Environment:
-		return fmt.Errorf("%w: the database is of the environment %s, this process of %s", ErrOtherDeployment, d.Environment,
-			own.Environment)
+		return fmt.Errorf("%w: the database is of the environment %s, this process of %s", ErrOtherDeployment,
+			d.Environment, own.Environment)
 	case own.Rail != "" && d.Rail != "" && (d.Rail != own.Rail || d.RailID != own.RailID):
-		return fmt.Errorf("%w: the rail of the database is %s, of this process %s", ErrOtherDeployment, d.railName(), own.railName())
+		return fmt.Errorf("%w: the rail of the database is %s, of this process %s", ErrOtherDeployment,
+			d.railName(), own.railName())
 	}
 	return nil
 }

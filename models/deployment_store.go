@@ -51,7 +51,8 @@ func (s *Store) Deployment(ctx context.Context) (d Deployment, err error) {
 // does not match the database; see Deployment.Check.
 func (s *Store) JoinDeployment(ctx context.Context, own Deployment) (d Deployment, err error) {
 	err = s.pg.Get(ctx, joinDeploymentSQL, postgres.Args{
-		"environment": own.Environment, "rail": own.Rail, "rail_id": own.RailID, "webhook_loopback": own.WebhookLoopback,
+		"environment": own.Environment, "rail": own.Rail, "rail_id": own.RailID,
+		"webhook_loopback": own.WebhookLoopback,
 	}, &d)
 	if !errors.Is(err, sql.ErrNoRows) {
 		return d, wrap("join the deployment", err)

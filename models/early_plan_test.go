@@ -72,7 +72,8 @@ func TestRulesAreInlined(t *testing.T) {
 	conn, err := modelstest.Open(t).DB().DB.Conn(t.Context())
 	must(t, err)
 	defer conn.Close()
-	call := regexp.MustCompile(`\b(?:debit_phase|batch_cancelled|batch_certain|transaction_phase|payment_rail_key|link_\w+|webhook_breaker|webhook_endpoint_of)\(`)
+	call := regexp.MustCompile(`\b(?:debit_phase|batch_cancelled|batch_certain|transaction_phase|payment_rail_key|` +
+		`link_\w+|webhook_breaker|webhook_endpoint_of)\(`)
 	for _, statement := range models.RuleSQL {
 		plan := genericPlan(t, conn, statement, "VERBOSE")
 		if called := call.FindString(plan); called != "" {

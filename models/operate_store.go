@@ -86,7 +86,8 @@ func (s *Store) Lanes(ctx context.Context, limit int) (lanes []Lane, err error) 
 // PartnerBacklogs returns how long each organisation has waited in each of PausableQueues, the
 // longest wait first. It looks at no more than WatchedSites Sites of each queue.
 func (s *Store) PartnerBacklogs(ctx context.Context) (backlogs []PartnerBacklog, err error) {
-	err = s.pg.Select(ctx, partnerBacklogsSQL, postgres.Args{"queues": PausableQueues, "sites": WatchedSites}, &backlogs)
+	args := postgres.Args{"queues": PausableQueues, "sites": WatchedSites}
+	err = s.pg.Select(ctx, partnerBacklogsSQL, args, &backlogs)
 	return backlogs, wrap("backlogs of partners", err)
 }
 

@@ -149,7 +149,9 @@ func (p *PaymentIntent) Charge(discounts []Discount) (Amount, error) {
 		case d.Amount < 1:
 			return 0, &DiscountError{i, "amount", "must be at least 1"}
 		case d.Amount > left[d.LineItem]:
-			return 0, &DiscountError{i, "amount", "must not make the discounts of its line item larger than its amountSubtotal"}
+			return 0, &DiscountError{
+				i, "amount", "must not make the discounts of its line item larger than its amountSubtotal",
+			}
 		case d.Amount > charge:
 			return 0, &DiscountError{i, "amount", "must not make the discounts together larger than the amount to pay"}
 		}

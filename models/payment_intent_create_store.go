@@ -113,8 +113,9 @@ func newInsertedIntent(ctx context.Context, in NewPaymentIntent) (*insertedInten
 	}
 	trace := TraceIDFrom(ctx)
 	p := PaymentIntent{
-		SiteID: in.SiteID, ID: newIDFor[intentNoun](trace), Code: NewIntentCode(), Amount: in.Amount, OrderID: in.OrderID,
-		LineItems: in.LineItems, ReturnURL: in.ReturnURL, QRCodeFormat: in.QRCodeFormat, State: IntentCreated, TraceID: trace,
+		SiteID: in.SiteID, ID: newIDFor[intentNoun](trace), Code: NewIntentCode(), Amount: in.Amount,
+		OrderID: in.OrderID, LineItems: in.LineItems, ReturnURL: in.ReturnURL, QRCodeFormat: in.QRCodeFormat,
+		State: IntentCreated, TraceID: trace,
 	}
 	asked := &insertedIntent{intent: p, expiresAt: in.ExpiresAt}
 	if lines.Valid {

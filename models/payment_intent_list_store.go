@@ -136,8 +136,8 @@ func (q *IntentQuery) statement() (postgres.Statement, postgres.Args) {
 // the answer. An unknown State or Status, or a Limit out of range, is an error.
 func (s *Store) ListPaymentIntents(ctx context.Context, q IntentQuery) (page IntentPage, err error) {
 	if _, ok := intentLists[q.filter()]; !ok || q.Limit < 1 || q.Limit > maxPage {
-		return IntentPage{}, fmt.Errorf("models: list payment intents: state %q, status %q, limit %d", q.State, q.Status,
-			q.Limit)
+		return IntentPage{}, fmt.Errorf("models: list payment intents: state %q, status %q, limit %d",
+			q.State, q.Status, q.Limit)
 	}
 	const tries = 3 // more intents may expire between two reads; effective below covers the rest
 	for range tries {

@@ -45,7 +45,8 @@ SELECT ` + intentColumns + `, p.state = 'created' AND p.expires_at <= svc_now() 
     o.name AS organisation_name, coalesce(o.colour, '') AS organisation_colour, s.name AS site_name
 FROM payment_intents p JOIN sites s ON s.id = p.site_id JOIN organisations o ON o.id = p.organisation_id
 WHERE p.code = :code`)
-	intentSiteSQL = postgres.SQL(`SELECT site_id FROM payment_intents WHERE id = :id AND organisation_id = :organisation`)
+	intentSiteSQL = postgres.SQL(`
+SELECT site_id FROM payment_intents WHERE id = :id AND organisation_id = :organisation`)
 )
 
 // PaymentIntent returns an intent of the Site; ErrNotFound if there is none. It expires an overdue
@@ -131,7 +132,8 @@ func (s *Store) CancelPaymentIntent(
 	var tasks []TaskID
 	actFrom(ctx).about(SubjectPaymentIntent, id.String()).in(OrganisationID{}, site)
 	err = s.act(ctx, func(tx postgres.Tx) error {
-		ended, tasks, err = endUnpaid(ctx, tx, TransactionCancelled, cancelIntentSQL, postgres.Args{"site": site, "id": id})
+		args := postgres.Args{"site": site, "id": id}
+		ended, tasks, err = endUnpaid(ctx, tx, TransactionCancelled, cancelIntentSQL, args)
 		if err == nil && len(ended) == 0 {
 			return errUnchanged
 		}

@@ -38,7 +38,8 @@ SELECT EXISTS (
         AND r.row_index BETWEEN o.first_row AND o.last_row
     WHERE o.site_id = :site AND o.kind = :kind AND r.customer_reference = :reference
       AND (r.state <> 'settled' OR r.in_doubt))`)
-	eraseLinksSQL    = postgres.SQL(`UPDATE customer_links SET party = NULL WHERE site_id = :site AND id = ANY (:links::uuid[])`)
+	eraseLinksSQL = postgres.SQL(`
+UPDATE customer_links SET party = NULL WHERE site_id = :site AND id = ANY (:links::uuid[])`)
 	erasePaymentsSQL = postgres.SQL(`
 UPDATE payment_intents SET party = '' WHERE site_id = :site AND id = ANY (:payments::uuid[]) AND state = 'final'`)
 )
@@ -243,7 +244,9 @@ func resealParties[N Noun](
 			if err != nil {
 				return err
 			}
-			err = tx.Select(ctx, read, postgres.Args{"site": site, "id": id, "head": ring.Head(), "limit": partyStep}, &rows)
+			err = tx.Select(ctx, read, postgres.Args{
+				"site": site, "id": id, "head": ring.Head(), "limit": partyStep,
+			}, &rows)
 			if err != nil || len(rows) == 0 {
 				return err
 			}

@@ -34,7 +34,9 @@ func Open(cfg postgres.Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{pg: pg, db: pg.Bun(), splitAbove: splitLinksAbove, retention: DefaultRetention, maxRedelivery: MaxRedelivery}
+	s := &Store{
+		pg: pg, db: pg.Bun(), splitAbove: splitLinksAbove, retention: DefaultRetention, maxRedelivery: MaxRedelivery,
+	}
 	s.intents.Call = s.insertIntents
 	s.SetQuotas(Quotas{}, time.Now) //nolint:forbidigo // measures the age of readings only
 	return s, nil

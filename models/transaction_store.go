@@ -96,8 +96,8 @@ func (s *Store) startTransaction(
 	}
 	started := StartedTransaction{ID: NewID[transactionNoun](), Task: NewID[taskNoun]()}
 	n, err := s.pg.Run(ctx, startTransactionSQL, postgres.Args{
-		"code": code, "transaction": started.ID, "party": sealed, "discounts": column, "charge": int64(charge), "task": started.Task, "kind": string(TaskSettleTransaction),
-		"queue": string(QueueCheckout),
+		"code": code, "transaction": started.ID, "party": sealed, "discounts": column, "charge": int64(charge),
+		"task": started.Task, "kind": string(TaskSettleTransaction), "queue": string(QueueCheckout),
 	})
 	if err != nil || n == 0 {
 		return StartedTransaction{}, err
@@ -175,8 +175,8 @@ type transactionRow struct {
 // claimed returns the transaction without its Account.
 func (r *transactionRow) claimed(task TaskID, lease LeaseToken) ClaimedTransaction {
 	return ClaimedTransaction{
-		Task: task, Lease: lease, Claimed: r.Claimed, SiteID: r.SiteID, OrganisationID: r.OrganisationID, IntentID: r.ID,
-		ID: r.TransactionID, TraceID: r.TraceID,
+		Task: task, Lease: lease, Claimed: r.Claimed, SiteID: r.SiteID, OrganisationID: r.OrganisationID,
+		IntentID: r.ID, ID: r.TransactionID, TraceID: r.TraceID,
 		Charge: r.AmountCharged, Amount: r.Amount, Currency: r.Currency, ClosingAs: r.ClosingAs, Phase: r.Phase,
 		InDoubt: r.InDoubt, Forgotten: r.Forgotten, Deferrals: r.Deferrals, Epoch: r.Epoch, ClaimedAt: r.ClaimedAt,
 	}

@@ -53,7 +53,8 @@ var (
 SELECT ` + batchColumns + `, b.trace_id FROM batches b WHERE b.site_id = :site AND b.id = :batch`)
 
 	correctedRowSQL = postgres.SQL(`
-SELECT row_index AS index, customer_reference, row_reference, amount, state, outcome, corrected_outcome, settled_at, attempts
+SELECT row_index AS index, customer_reference, row_reference, amount, state, outcome, corrected_outcome, settled_at,
+       attempts
 FROM batch_rows
 WHERE site_id = :site AND batch_id = :batch AND row_index = :row AND corrected_outcome IS NOT NULL`)
 )
@@ -93,7 +94,8 @@ func announceLinks(ctx context.Context, tx postgres.Tx, ids ...LinkID) error {
 		return err
 	}
 	for i := range links {
-		if _, err := insertNotice(ctx, tx, links[i].OrganisationID, customerChanged(&links[i].CustomerLink)); err != nil {
+		_, err := insertNotice(ctx, tx, links[i].OrganisationID, customerChanged(&links[i].CustomerLink))
+		if err != nil {
 			return err
 		}
 	}

@@ -102,8 +102,9 @@ func batchSettled(b *Batch, trace TraceID) notice {
 func rowCorrected(b *Batch, r *BatchRow, trace TraceID) notice {
 	summary := r.Summary()
 	return notice{
-		event: EventRowCorrected, site: b.SiteID, trace: trace, noun: noticeNoun{BatchReference: b.Reference, Row: &summary},
-		id: webhookEventIDOf(b.ID, EventRowCorrected, r.RowReference, string(r.CorrectedOutcome)),
+		event: EventRowCorrected, site: b.SiteID, trace: trace,
+		noun: noticeNoun{BatchReference: b.Reference, Row: &summary},
+		id:   webhookEventIDOf(b.ID, EventRowCorrected, r.RowReference, string(r.CorrectedOutcome)),
 	}
 }
 

@@ -191,7 +191,8 @@ RETURNING *`)
 // putWebhookEndpoint writes an endpoint and makes its parked events due. It returns the endpoint,
 // and how many parked events of the default endpoint now go to it.
 func putWebhookEndpoint(
-	ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID, target string, events []WebhookEventType,
+	ctx context.Context, tx postgres.Tx, organisation OrganisationID, site SiteID, target string,
+	events []WebhookEventType,
 ) (endpoint WebhookEndpoint, taken int, err error) {
 	var row webhookEndpointRow
 	err = tx.Get(ctx, putWebhookEndpointSQL, postgres.Args{
@@ -216,7 +217,8 @@ func putWebhookEndpoint(
 func (s *Store) DeleteWebhookEndpoint(ctx context.Context, organisation OrganisationID, site SiteID) error {
 	actFrom(ctx).aboutEndpoint(organisation, site)
 	err := s.act(ctx, func(tx postgres.Tx) error {
-		res, err := tx.NewDelete().Model(&webhookEndpointRow{OrganisationID: organisation, SiteID: site}).WherePK().Exec(ctx)
+		row := &webhookEndpointRow{OrganisationID: organisation, SiteID: site}
+		res, err := tx.NewDelete().Model(row).WherePK().Exec(ctx)
 		if err != nil {
 			return err
 		}

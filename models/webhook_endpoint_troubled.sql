@@ -12,7 +12,8 @@ JOIN organisations o ON o.id = e.organisation_id
 CROSS JOIN LATERAL (
     SELECT count(*) AS parked FROM (
         SELECT FROM webhook_slots w
-        WHERE w.organisation_id = e.organisation_id AND w.endpoint_site_id = e.site_id AND w.until IS NULL LIMIT :most) few
+        WHERE w.organisation_id = e.organisation_id AND w.endpoint_site_id = e.site_id AND w.until IS NULL
+        LIMIT :most) few
 ) p
 LEFT JOIN LATERAL (
     SELECT w.requested_at AS parked_since FROM webhook_slots w

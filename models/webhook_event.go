@@ -27,7 +27,8 @@ const (
 // WebhookEventTypes lists every type. Every endpoint gets the first type; the others go to
 // endpoints that subscribe to them.
 var WebhookEventTypes = []WebhookEventType{
-	EventTransactionStatus, EventBatchSettled, EventRowCorrected, EventCustomerLinked, EventCustomerRevoked, EventCustomerExpired,
+	EventTransactionStatus, EventBatchSettled, EventRowCorrected, EventCustomerLinked, EventCustomerRevoked,
+	EventCustomerExpired,
 }
 
 // WebhookStatus is the state of an event's delivery.

@@ -72,7 +72,8 @@ func (s *Store) RedeliverWebhooks(
 		filter.To = &now
 	}
 	var pending int
-	err = s.pg.Get(ctx, pendingWebhooksSQL, postgres.Args{"organisation": organisation, "most": s.maxRedelivery}, &pending)
+	args := postgres.Args{"organisation": organisation, "most": s.maxRedelivery}
+	err = s.pg.Get(ctx, pendingWebhooksSQL, args, &pending)
 	if err != nil {
 		return done, wrap("redeliver webhooks", err)
 	}
@@ -93,7 +94,8 @@ func (s *Store) RedeliverWebhooks(
 // redeliverMatching redelivers the next events beyond a position in one transaction, at most limit,
 // and returns their number. It moves at to the last of them, and adds them to done.
 func (s *Store) redeliverMatching(
-	ctx context.Context, organisation OrganisationID, filter WebhookFilter, at *WebhookPosition, limit int, done *Redelivery,
+	ctx context.Context, organisation OrganisationID, filter WebhookFilter, at *WebhookPosition, limit int,
+	done *Redelivery,
 ) (int, error) {
 	var found []WebhookPosition
 	var tasks []TaskID
@@ -133,7 +135,8 @@ func (s *Store) nextRedelivery(
 // matchingWebhooks returns the positions of the next events beyond a position, oldest first, at
 // most limit. It leaves out tests.
 func matchingWebhooks(
-	ctx context.Context, tx postgres.Tx, organisation OrganisationID, filter WebhookFilter, at WebhookPosition, limit int,
+	ctx context.Context, tx postgres.Tx, organisation OrganisationID, filter WebhookFilter, at WebhookPosition,
+	limit int,
 ) (found []WebhookPosition, err error) {
 	err = filter.selectFrom(tx, organisation).ColumnExpr("w.created_at AS at, w.id AS key").
 		Where("(w.created_at, w.id) > (?, ?) AND NOT w.is_test", at.At, at.Key).
@@ -205,7 +208,8 @@ func (s *Store) CreateTestWebhook(
 		}
 		task, err = writeWebhookEvent(ctx, tx, webhookInsert{
 			organisation: organisation, site: subject.SiteID, id: id, event: EventTransactionStatus,
-			intent: push.PaymentIntentID, status: push.TransactionStatus, trace: trace, body: body, test: true, endpoint: site,
+			intent: push.PaymentIntentID, status: push.TransactionStatus, trace: trace, body: body, test: true,
+			endpoint: site,
 		})
 		return err
 	})
@@ -217,8 +221,8 @@ func (s *Store) CreateTestWebhook(
 func testPush(site SiteID, trace TraceID, now Millis) TransactionStatusPush {
 	paid := Amount(100)
 	return TransactionStatusPush{
-		TransactionUpdated: now,
-		IdempotencyKey:     newIDFor[eventNoun](trace), SiteID: PushSite{site}, PaymentIntentID: NewID[intentNoun](), TransactionID: NewID[transactionNoun](),
+		TransactionUpdated: now, IdempotencyKey: newIDFor[eventNoun](trace), SiteID: PushSite{site},
+		PaymentIntentID: NewID[intentNoun](), TransactionID: NewID[transactionNoun](),
 		TransactionStatus: "Settled", TransactionStatusDescription: "Test event: no payment was made.", OrderID: "test",
 		AmountPaid: &paid,
 	}

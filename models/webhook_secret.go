@@ -255,7 +255,8 @@ func (s *Store) RotateWebhookSecret(
 			rotation.ActivateAt = max(now, *activateAt)
 		}
 		if rotation.ActivateAt > now.Add(WebhookActivateWithin) {
-			return &FieldError{Field: "activateAt", Message: "must be at most " + days(WebhookActivateWithin) + " ahead"}
+			most := days(WebhookActivateWithin)
+			return &FieldError{Field: "activateAt", Message: "must be at most " + most + " ahead"}
 		}
 		rotation.OverlapTo = rotation.ActivateAt.Add(WebhookSecretOverlap)
 		if err := retireWebhookSecrets(ctx, tx, live, now, rotation.OverlapTo); err != nil {
