@@ -1,6 +1,10 @@
 package api
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/google/uuid"
+)
 
 // answered contains the codes of all errors that servers of this test process have answered with.
 var answered sync.Map
@@ -18,6 +22,14 @@ const MaxExports = maxExports
 
 // MaxOrganisationStreams is the largest number of streams of an organisation.
 const MaxOrganisationStreams = maxOrganisationStreams
+
+// LastCaller returns the organisation or the client that last asked for a slot, or the zero UUID
+// for an unknown one.
+func (s *Server) LastCaller() uuid.UUID {
+	s.admission.mu.Lock()
+	defer s.admission.mu.Unlock()
+	return s.admission.recent[0].caller.id
+}
 
 // Answered reports whether any test has provoked the code.
 func Answered(code Code) bool {

@@ -52,7 +52,7 @@ func (m *movements) export(
 		return err
 	}
 	e := &movementExport{store: m.store, site: r.Site.ID, filter: q.Filter, caller: r.callerCheck(),
-		slot: slot{admission: r.slot.admission}}
+		slot: r.stepSlot()}
 	if err := e.read(ctx); err != nil {
 		return err
 	}

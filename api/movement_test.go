@@ -184,6 +184,23 @@ func TestMovementTableIsStreamed(t *testing.T) {
 	}
 }
 
+// The steps of a streamed table count for its organisation, as its requests do.
+func TestMovementTableCountsForItsOrganisation(t *testing.T) {
+	t.Parallel()
+	var cfg api.Config
+	b := newBilling(t, func(c *api.Config) { cfg = *c })
+	b.fillLedger(t, models.MaxMovements+1)
+	cfg.Metrics = nil
+	server := api.New(cfg)
+	body := openTable(t, apitest.New(t, server).BaseURL+b.movements(""))
+	_, err := io.Copy(io.Discard, body)
+	check(t, errors.Join(err, body.Close()))
+	owner := cfg.Authenticator.(callers)["owner"].OrganisationID
+	if got := models.OrganisationID(server.LastCaller()); got != owner {
+		t.Errorf("the last step counted for %v, not %v", got, owner)
+	}
+}
+
 // A client detects that a table is incomplete.
 func TestIncompleteMovementTable(t *testing.T) {
 	t.Parallel()

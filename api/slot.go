@@ -42,6 +42,12 @@ func (s *slot) release() {
 	}
 }
 
+// stepSlot returns a slot for steps that run apart from the request, such as those of a stream.
+// They count for the authenticated caller, even if the request's own slot does not.
+func (r *Request) stepSlot() slot {
+	return slot{admission: r.slot.admission, caller: callerOf(&r.Principal)}
+}
+
 // admit is the check that acquires a request's slot. The slot counts for the caller that
 // callerCache knows.
 func (s *Server) admit(ctx context.Context, r *Request) error {

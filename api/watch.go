@@ -71,7 +71,7 @@ func (s *watches[K, V]) join(r *Request, key K) (w *watch[V], leave func()) {
 		traced := models.WithTraceID(context.Background(), models.NewTraceID())
 		running, stop := context.WithCancel(traced) //nolint:gosec // leave calls stop
 		w.stop = stop
-		permit := slot{admission: r.slot.admission, caller: callerOf(&r.Principal)}
+		permit := r.stepSlot()
 		go w.run(running, s.min, s.max, func(ctx context.Context) (V, error) { return s.pollWith(ctx, permit, key) })
 	}
 	w.waiters++

@@ -36,7 +36,7 @@ func (w *webhooks) listen(ctx context.Context, r *Request) error {
 		watch, leave := w.watches.join(r, organisation)
 		return &webhookListener{
 			webhooks: w, watch: watch, leave: leave, tail: tail, organisation: organisation,
-			slot: slot{admission: r.slot.admission, caller: callerOf(&r.Principal)},
+			slot: r.stepSlot(),
 		}, nil
 	})
 }
