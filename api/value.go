@@ -34,10 +34,10 @@ func isID(id encoding.TextUnmarshaler) func(text string) error {
 	}
 }
 
-// optionalMillis decodes a point in time in ms of Unix time, nil if the field is absent. The time
-// must not be negative.
+// optionalMillis decodes a point in time in ms of Unix time, nil if the field is absent. Every
+// integer that a body may contain is valid, also before any data.
 func optionalMillis(body strictjson.Fields, name string) *models.Millis {
-	n, ok := body.OptionalInt(name, strictjson.AtLeast(0))
+	n, ok := body.OptionalInt(name)
 	if !ok {
 		return nil
 	}

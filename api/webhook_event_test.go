@@ -95,7 +95,11 @@ func TestWebhookEventsAndRedelivery(t *testing.T) {
 	if count.Count != 0 {
 		t.Errorf("redelivered %d of another type", count.Count)
 	}
-	h.Post("/webhooks/events/redelivery", `{"status":"x","type":"y","siteId":"y","from":-1}`).Refused(400,
+	h.Post("/webhooks/events/redelivery", `{"from":-9007199254740991,"to":-1}`).Expect(202).Data(&count)
+	if count.Count != 0 {
+		t.Errorf("redelivered %d from before any data", count.Count)
+	}
+	h.Post("/webhooks/events/redelivery", `{"status":"x","type":"y","siteId":"y","from":"x"}`).Refused(400,
 		"webhooks:invalid-field status", "webhooks:invalid-field type", "webhooks:invalid-field siteId",
 		"webhooks:invalid-field from")
 	h.Post("/webhooks/events/redelivery", map[string]any{"siteId": h.otherSite}).

@@ -1592,7 +1592,7 @@ export interface components {
         Millis: number;
         /**
          * Format: int64
-         * @description Unix time in milliseconds, UTC. Any 64-bit integer is valid.
+         * @description Unix time in milliseconds, UTC. Any 64-bit integer is valid; in a body, any from -9007199254740991 to 9007199254740991.
          */
         MillisBound: number;
         MoveClock: {
@@ -1813,11 +1813,11 @@ export interface components {
             traceId: components["schemas"]["TraceId"];
         };
         RedeliverWebhookEvents: {
-            from?: components["schemas"]["Millis"];
+            from?: components["schemas"]["MillisBound"];
             paymentIntentId?: string;
             siteId?: string;
             status?: components["schemas"]["WebhookStatus"];
-            to?: components["schemas"]["Millis"];
+            to?: components["schemas"]["MillisBound"];
             type?: components["schemas"]["WebhookEventType"];
         };
         Redelivery: {
