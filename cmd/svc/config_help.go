@@ -67,7 +67,7 @@ var variableHelp = map[string]string{
 	"SVC_CONCURRENCY": "tasks of debits and sweeps that a worker runs concurrently; most wait for rail calls",
 	"SVC_IN_FLIGHT": "tasks in flight per organisation; 0: for debits half of the fleet's SVC_CONCURRENCY, " +
 		"otherwise 16",
-	"SVC_SHUTDOWN_WITHIN": "time for requests and tasks to end during a shutdown",
+	"SVC_SHUTDOWN_WITHIN": "time for open requests and tasks to end during a shutdown, in every process",
 
 	"SVC_WEBHOOK_RETRIES":      "delays after the first, second, … failed delivery; 1 to 5 durations",
 	"SVC_WEBHOOK_LOOPBACK":     "on: webhooks may go to loopback addresses; sandbox only, always on in svc dev",

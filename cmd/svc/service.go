@@ -149,22 +149,27 @@ func checkSchema(ctx context.Context, store *models.Store) error {
 }
 
 // addHTTP adds an HTTP server for a handler. When the context ends, the server accepts no more
-// requests. The API has a server of its own.
+// requests, and open ones have SVC_SHUTDOWN_WITHIN to finish. The API has a server of its own.
 func (s *service) addHTTP(ln net.Listener, handler http.Handler) {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	s.parts = append(s.parts, func(ctx context.Context) error {
+		ended := make(chan struct{})
 		stop := context.AfterFunc(ctx, func() {
+			defer close(ended)
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownWithin)
 			defer cancel()
 			if err := server.Shutdown(end); err != nil {
 				_ = server.Close()
 			}
 		})
-		defer stop()
-		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		err := server.Serve(ln)
+		if !stop() {
+			<-ended // Serve returns when the shutdown begins
+		}
+		if !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve HTTP: %w", err)
 		}
 		return nil
