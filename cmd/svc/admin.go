@@ -214,13 +214,16 @@ func (p *program) adminCommand() *cobra.Command {
 // errViolations makes an audit fail after it has printed its violations.
 var errViolations = errors.New("the audit found violations")
 
-// auditCommand returns `svc admin audit`, which checks the invariants of money and state. Unless
-// the configuration names production or the http rail, it also compares the ledger with the sandbox
-// rail.
+// auditCommand returns `svc admin audit`, which checks the invariants of money and state. If the
+// rail of the database is the sandbox rail, it also compares the ledger with the rail.
 func (p *program) auditCommand() *cobra.Command {
 	return command("audit", "Check the invariants of money and state", func(ctx context.Context, _ []string) error {
-		return p.withStore(ctx, func(ctx context.Context, cfg Config, store *models.Store) error {
-			found, err := store.Audit(ctx, cfg.Env != models.EnvProduction && cfg.Rail != "http")
+		return p.withStore(ctx, func(ctx context.Context, _ Config, store *models.Store) error {
+			deployment, err := store.Deployment(ctx)
+			if err != nil && !errors.Is(err, models.ErrNotFound) { // not found: there are no debits yet
+				return err
+			}
+			found, err := store.Audit(ctx, deployment.Rail == "sandbox")
 			if err != nil {
 				return err
 			}

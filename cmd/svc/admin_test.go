@@ -217,6 +217,27 @@ func TestAdminRecountsLinks(t *testing.T) {
 	}
 }
 
+// The rail of the database decides whether the audit reads the sandbox rail, not the configuration.
+func TestAuditReadsTheRailOfTheDatabase(t *testing.T) {
+	a := newAdmin(t)
+	store := a.store()
+	_, err := store.JoinDeployment(t.Context(), models.Deployment{Environment: models.EnvSandbox, Rail: "http"})
+	must(t, err)
+	_, err = store.DB().ExecContext(t.Context(), `
+		INSERT INTO sandbox_debits (key, agreement_id, amount, currency, status, changed_at)
+		VALUES ('p1_x', 'agr_x', 1, 'AUD', 'succeeded', 0)`)
+	must(t, err)
+	for _, rail := range []string{"http", "sandbox"} {
+		must(t, store.ReplaceRail(t.Context(), rail, ""))
+		for _, environment := range []string{"", string(models.EnvSandbox)} {
+			code, out, stderr := svc(t, with(a.env, "SVC_ENV", environment), "admin", "audit")
+			if found := strings.Contains(out, "what the rail debited"); found != (rail == "sandbox") || found != (code != 0) {
+				t.Errorf("%s rail, SVC_ENV %q: %d, %s%s", rail, environment, code, out, stderr)
+			}
+		}
+	}
+}
+
 func TestAdminRefusesUnknownIDs(t *testing.T) {
 	a := newAdmin(t)
 	const unknown = "cli_01932c07-0000-7000-8000-000000000001"
