@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/user"
 	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -92,10 +91,10 @@ func explain(cause error, message string) error { return &explained{message, cau
 // maxOperator is the maximum length of an operator's name, in bytes.
 const maxOperator = 64
 
-// checkOperator refuses a name that is longer than maxOperator, contains control characters, or has
-// white space around it.
+// checkOperator refuses a name that is longer than maxOperator, that models.ValidateLabel refuses,
+// or that has white space around it.
 func checkOperator(name string) error {
-	if len(name) > maxOperator || strings.TrimSpace(name) != name || strings.ContainsFunc(name, unicode.IsControl) {
+	if len(name) > maxOperator || strings.TrimSpace(name) != name || models.ValidateLabel(name) != nil {
 		return fmt.Errorf("the operator's name must be at most %d bytes of printable text", maxOperator)
 	}
 	return nil

@@ -317,8 +317,9 @@ func TestRefusedCommandsAreRecorded(t *testing.T) {
 	const unknown = "cli_01932c07-0000-7000-8000-000000000001"
 	a.fails("client", "disable", unknown, "--operator", "john")
 	a.fails("client", "disable", "nonsense") // names no subject
-	a.fails("client", "disable", unknown, "--operator", "two\nlines")
-	a.fails("client", "disable", unknown, "--operator", strings.Repeat("x", 65))
+	for _, name := range []string{"two\nlines", strings.Repeat("x", 65), "\u202enhoj", "\xff"} {
+		a.fails("client", "disable", unknown, "--operator", name)
+	}
 	a.fails("client", "disable", unknown)
 	got := a.entries(store)
 	if len(got) != 2 {
