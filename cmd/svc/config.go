@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -114,7 +115,7 @@ func parseConfig(environ []string) (Config, error) {
 			values[name] = value
 		}
 	}
-	for name := range values {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(variableNames(), name) && !isSecretFile(name) {
 			return Config{}, fmt.Errorf("unknown variable %s; `svc config` lists all variables", name)
 		}
@@ -202,13 +203,17 @@ func (c *Config) check() error {
 	if c.MasterKey != "" && c.MasterKeyFile != "" {
 		refuse("SVC_MASTER_KEY", "and SVC_MASTER_KEY_FILE are both set")
 	}
-	for variable, n := range map[string]int{
-		"SVC_DATABASE_CONNS": c.DatabaseConns, "SVC_DATABASE_QUEUE": c.DatabaseQueue, "SVC_CONCURRENCY": c.Concurrency,
-		"SVC_API_CONCURRENCY": c.APIConcurrency, "SVC_RAIL_CONCURRENCY": c.RailConcurrency,
-		"SVC_WEBHOOK_CONCURRENCY": c.WebhookConcurrency, "SVC_CHECKOUT_CONCURRENCY": c.CheckoutConcurrency,
+	for _, bound := range []struct {
+		variable string
+		n        int
+	}{
+		{"SVC_DATABASE_CONNS", c.DatabaseConns}, {"SVC_DATABASE_QUEUE", c.DatabaseQueue},
+		{"SVC_API_CONCURRENCY", c.APIConcurrency}, {"SVC_CONCURRENCY", c.Concurrency},
+		{"SVC_CHECKOUT_CONCURRENCY", c.CheckoutConcurrency}, {"SVC_WEBHOOK_CONCURRENCY", c.WebhookConcurrency},
+		{"SVC_RAIL_CONCURRENCY", c.RailConcurrency},
 	} {
-		if n < 1 || n > 100_000 {
-			refuse(variable, "must be from 1 to 100000")
+		if bound.n < 1 || bound.n > 100_000 {
+			refuse(bound.variable, "must be from 1 to 100000")
 		}
 	}
 	if c.APIQueueWait < time.Millisecond || c.APIQueueWait > 5*time.Second {

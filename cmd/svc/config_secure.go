@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"reflect"
@@ -39,7 +40,7 @@ func isSecretFile(name string) bool {
 // is: only some commands may read the master key.
 func readSecretFiles(values map[string]string) error {
 	var errs []error
-	for name, path := range values {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if slices.Contains(variableNames(), name) || !isSecretFile(name) {
 			continue
 		}
@@ -48,6 +49,7 @@ func readSecretFiles(values map[string]string) error {
 			errs = append(errs, fmt.Errorf("%s and %s are both set", secret, name))
 			continue
 		}
+		path := values[name]
 		delete(values, name)
 		if path == "" {
 			continue

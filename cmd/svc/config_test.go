@@ -48,7 +48,15 @@ func TestConfigRefusesInvalidValues(t *testing.T) {
 		"two master keys":     {[]string{key, "SVC_MASTER_KEY_FILE=f"}, "both set"},
 		"partial issuer":      {[]string{"SVC_ISSUER_URL=https://id.example"}, "SVC_ISSUER_URL must be set together"},
 		"app link":            {[]string{"SVC_APP_LINK=javascript:alert(1)//{path}"}, "SVC_APP_LINK"},
+		"misspelt names":      {[]string{"SVC_D=", "SVC_C=", "SVC_B=", "SVC_A=", "SVC_E="}, "unknown variable SVC_A;"},
 		"several errors":      {[]string{"SVC_ENV=x", "SVC_LOG_FORMAT=y"}, "SVC_LOG_FORMAT"},
+		"errors in order": {
+			[]string{"SVC_RAIL_CONCURRENCY=0", "SVC_WEBHOOK_CONCURRENCY=0", "SVC_CONCURRENCY=0", "SVC_DATABASE_QUEUE=0",
+				"SVC_DATABASE_CONNS=0"},
+			"SVC_DATABASE_CONNS must be from 1 to 100000\nSVC_DATABASE_QUEUE must be from 1 to 100000\n" +
+				"SVC_CONCURRENCY must be from 1 to 100000\nSVC_WEBHOOK_CONCURRENCY must be from 1 to 100000\n" +
+				"SVC_RAIL_CONCURRENCY must be from 1 to 100000",
+		},
 	} {
 		if _, err := parseConfig(tt.environ); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
