@@ -81,7 +81,8 @@ With a webhook secret it verifies each event, and prints a line about it instead
 	return cmd
 }
 
-// run forwards or prints events until ctx ends. It keeps the position after each event.
+// run forwards or prints events until ctx ends. It keeps the position after each event that it has
+// printed or sent.
 func (l *listening) run(ctx context.Context) error {
 	l.http = newWebhookSender()
 	stored, err := l.stored()
@@ -115,10 +116,10 @@ func (l *listening) run(ctx context.Context) error {
 		if err == nil {
 			err = l.deliver(ctx, delivery)
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
 		if err != nil {
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // an interruption is no failure
+			}
 			return err
 		}
 		if err := l.keep(delivery.ID); err != nil {
@@ -210,20 +211,22 @@ func (l *listening) deliver(ctx context.Context, delivery client.Delivery) error
 const maxForwardBackoff = 5 * time.Second
 
 // forward sends an event to the target, and prints the answer. It waits while no connection can be
-// opened. A request that was sent is not repeated: the target may have acted on it.
+// opened. A request that was sent is not repeated: the target may have acted on it. forward returns
+// an error only if ctx ends before the request was sent.
 func (l *listening) forward(ctx context.Context, header http.Header, body []byte) error {
 	for attempt := 0; ; attempt++ {
 		sent := send(ctx, l.http, l.target, header, body)
-		if !sent.unreachable || ctx.Err() != nil {
+		if !sent.unreachable {
 			fmt.Fprintf(l.out, "%s  %s  %s  %s\n", time.Now().UTC().Format(time.RFC3339),
 				printable(header.Get("Svc-Event-Type")), printable(header.Get("Webhook-Id")), sent)
-			return ctx.Err()
+			return nil
 		}
-		if attempt == 0 {
+		if attempt == 0 && ctx.Err() == nil {
 			fmt.Fprintf(l.errOut, "%s; trying again\n", sent)
 		}
 		select {
 		case <-ctx.Done():
+			return ctx.Err()
 		case <-time.After(min(250*time.Millisecond<<min(attempt, 5), maxForwardBackoff)):
 		}
 	}

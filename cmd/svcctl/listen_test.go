@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -177,6 +178,27 @@ func TestListenForwards(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +forwarded):\n%s", diff)
+	}
+}
+
+// An event counts as forwarded once its request is sent: a run that is interrupted before the
+// answer keeps its position.
+func TestListenKeepsAnInterruptedEvent(t *testing.T) {
+	t.Parallel()
+	api := newStream(1)
+	server := newAPI(t, map[string]http.HandlerFunc{"GET /webhooks/listen": api.ServeHTTP})
+	received := make(chan struct{})
+	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(received)
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}))
+	defer target.Close()
+	state := filepath.Join(t.TempDir(), "position")
+	args := []string{"--forward-to", target.URL, "--state", state}
+	runUntilIdle(t, server.URL, received, []string{"listen"}, args)
+	if position, err := os.ReadFile(state); err != nil || !strings.Contains(string(position), `"position":"p1"`) {
+		t.Errorf("kept %q, %v", position, err)
 	}
 }
 
