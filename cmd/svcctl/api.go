@@ -15,8 +15,10 @@ func (c *ctl) apiCommand() *cobra.Command {
 	body := parameterValue{parameter: parameter{name: "data", kind: kindJSON, usage: "the body as JSON, or @FILE"}}
 	var headers []string
 	cmd := &cobra.Command{
-		Use: "api METHOD PATH", Short: "Call any operation of the API, and print its data",
-		Long: "Call any operation of the API, and print its data as JSON. {siteId} in the path stands for the Site.",
+		Use: "api METHOD PATH", Short: "Call any operation of the API, and print its answer",
+		Long: `Call any operation of the API, and print the body of its answer. {siteId} in the path stands for
+the Site. If the answer is lost, the command repeats a GET, and a call with the header
+Idempotency-Key.`,
 		Example: "  svcctl api GET '/billing/sites/{siteId}/customers?limit=5'\n" +
 			"  svcctl api POST /webhooks/events/redelivery --data '{\"status\":\"failed\"}'",
 		Args: cobra.ExactArgs(2),
@@ -30,7 +32,8 @@ func (c *ctl) apiCommand() *cobra.Command {
 }
 
 // callAPI calls an operation and prints the body of the answer. body is sent as JSON, unless it is
-// nil. Each header has the form "Name: value". Only a GET is repeated if its answer is lost.
+// nil. Each header has the form "Name: value". If the answer is lost, callAPI repeats a GET, and a
+// call with an Idempotency-Key.
 func (c *ctl) callAPI(ctx context.Context, method, path string, body any, headers []string) error {
 	if !strings.HasPrefix(path, "/") {
 		return fail(exitUsage, "PATH must begin with a slash")
@@ -54,7 +57,7 @@ func (c *ctl) callAPI(ctx context.Context, method, path string, body any, header
 		}
 		call.Path = atSite(path, site)
 	}
-	call.Repeatable = method == http.MethodGet
+	call.Repeatable = method == http.MethodGet || call.Header.Get("Idempotency-Key") != ""
 	response, err := api.Do(ctx, call)
 	if err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -366,25 +365,6 @@ func TestRequestsOfTheCommands(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.want, calls, cmp.AllowUnexported(call{})); diff != "" {
 			t.Errorf("%q (-want +called):\n%s", c.args, diff)
-		}
-	}
-}
-
-// A command whose repetition has a further effect is not repeated when its answer is lost.
-func TestActsAreNotRepeated(t *testing.T) {
-	t.Parallel()
-	for _, args := range [][]string{
-		{"endpoints", "delete", "default"}, {"endpoints", "test"}, {"events", "redeliver", "evt_1"},
-		{"events", "redeliver-all", "--status", "failed"}, {"secret", "rotate"},
-	} {
-		var calls atomic.Int32
-		server := newAPI(t, map[string]http.HandlerFunc{"/": func(w http.ResponseWriter, _ *http.Request) {
-			calls.Add(1)
-			w.Header().Set("Content-Length", "100")
-			_, _ = w.Write([]byte(`{"data":`))
-		}})
-		if r := svcctl(t.Context(), server.URL, args...); r.code != exitNetwork || calls.Load() != 1 {
-			t.Errorf("%q: %d calls, %+v", args, calls.Load(), r)
 		}
 	}
 }
