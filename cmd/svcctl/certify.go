@@ -101,14 +101,14 @@ func (run *certification) run(ctx context.Context) error {
 	var notPassed []verdict
 	for _, r := range rules {
 		v, err := run.apply(ctx, r)
+		if err == nil {
+			err = printer.value(v)
+		}
 		if err != nil {
-			return err
+			return printer.abort(err)
 		}
 		if v.Result != resultPassed {
 			notPassed = append(notPassed, v)
-		}
-		if err := printer.value(v); err != nil {
-			return err
 		}
 	}
 	if err := printer.end(); err != nil {

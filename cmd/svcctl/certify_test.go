@@ -326,7 +326,28 @@ func TestCertifyNeedsAReceiver(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	r := svcctl(t.Context(), "", "webhooks", "certify", closed.URL, "--secret", testSecret(1))
-	if r.code != exitNetwork || !strings.Contains(r.errOut, "no connection to "+closed.URL) {
+	if r.code != exitNetwork || r.out != "" || !strings.Contains(r.errOut, "no connection to "+closed.URL) {
 		t.Errorf("%+v", r)
+	}
+}
+
+// The verdicts before a receiver stops are printed.
+func TestCertifyPrintsTheVerdictsBeforeAnError(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"table", "json", "csv"} {
+		var server *httptest.Server
+		server = httptest.NewServer(receiver(func(*http.Request, []byte) int {
+			_ = server.Listener.Close() // the first rule has one webhook
+			return http.StatusNoContent
+		}))
+		server.Config.SetKeepAlivesEnabled(false) // each webhook opens a connection
+		r := svcctl(t.Context(), "", "webhooks", "certify", server.URL, "--secret", testSecret(1), "-o", format)
+		server.Close()
+		if r.code != exitNetwork || !strings.Contains(r.out, rules[0].name) {
+			t.Errorf("%s: %+v", format, r)
+		}
+		if format == "json" && !json.Valid([]byte(r.out)) {
+			t.Errorf("not JSON: %s", r.out)
+		}
 	}
 }

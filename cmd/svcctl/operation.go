@@ -125,7 +125,7 @@ func (c *ctl) operationCommand(op operation, name string) *cobra.Command {
 		for _, input := range inputs {
 			request := run.request(input, query, body, key)
 			if op.list != listNone {
-				return run.printList(cmd.Context(), printer, request, limit)
+				return printer.abort(run.printList(cmd.Context(), printer, request, limit))
 			}
 			if err := run.once(cmd.Context(), printer, request, after); err != nil {
 				return input.wrap(op, err)

@@ -260,6 +260,29 @@ func TestListsAreFetchedInPages(t *testing.T) {
 	}
 }
 
+// The items before an error are printed.
+func TestInterruptedListsAreEnded(t *testing.T) {
+	t.Parallel()
+	server := newAPI(t, map[string]http.HandlerFunc{
+		"GET /billing/sites/site/customers": func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Has("cursor") {
+				refuse(http.StatusBadRequest, "customers:invalid-pagination-link")(w, r)
+				return
+			}
+			answer(`{"items":[{"customerReference":"ada"}],"totalItems":2,
+				"nextHref":"http://x/billing/sites/site/customers?cursor=c"}`)(w, r)
+		},
+	})
+	for format, want := range map[string]string{
+		"table": "CUSTOMER  STATE  INVITED  LINKED  EXPIRES\nada\n", "json": "[\n  {\n    \"customerReference\": \"ada\"\n  }\n]\n",
+	} {
+		r := svcctl(t.Context(), server.URL, "customers", "list", "-o", format)
+		if r.code != exitRefused || r.out != want {
+			t.Errorf("%s: %+v", format, r)
+		}
+	}
+}
+
 // An object is shown with its lists, and without control characters.
 func TestObjectsAreReadable(t *testing.T) {
 	t.Parallel()

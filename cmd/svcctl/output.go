@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -50,7 +51,7 @@ type column struct {
 }
 
 // printer prints the items of a list, or objects, in an output format. A list needs calls of item
-// or value, and then end. An object needs one call of object.
+// or value, and then end or abort. An object needs one call of object.
 type printer struct {
 	out     io.Writer
 	format  outputFormat
@@ -160,6 +161,15 @@ func (p *printer) end() error {
 	default: // each line is complete
 	}
 	return err
+}
+
+// abort ends a list that an error has interrupted, so that the items before the error are printed.
+// It returns the error. It does nothing without an error, and prints nothing without items.
+func (p *printer) abort(err error) error {
+	if err == nil || p.items == 0 {
+		return err
+	}
+	return errors.Join(err, p.end())
 }
 
 // object prints one object. In the table format it prints a line for each field, and then a table
