@@ -67,17 +67,13 @@ The exit code is 8 if the receiver breaks a rule. Advisory rules count with --st
 				return err
 			}
 			var err error
-			if run.secret, err = c.secretOf(run.secret, secretVariable); err != nil {
+			if run.secret, err = c.secretOf("--secret", run.secret, secretVariable); err != nil {
 				return err
 			}
-			if run.next, err = c.secretOf(run.next, nextSecretVariable); err != nil {
-				return err
+			if run.secret == "" {
+				return errNoSecret
 			}
-			secrets := []string{run.secret}
-			if run.next != "" {
-				secrets = append(secrets, run.next)
-			}
-			if err := checkSecrets(secrets); err != nil {
+			if run.next, err = c.secretOf("--next-secret", run.next, nextSecretVariable); err != nil {
 				return err
 			}
 			return run.run(cmd.Context())

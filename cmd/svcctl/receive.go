@@ -31,7 +31,7 @@ func (c *ctl) receiveCommand() *cobra.Command {
 				return err
 			}
 			if len(secrets) == 0 {
-				return errNotASecret
+				return errNoSecret
 			}
 			ln, err := (&net.ListenConfig{}).Listen(cmd.Context(), "tcp", listen)
 			if err != nil {
