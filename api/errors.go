@@ -101,6 +101,9 @@ const (
 	SignupRevoked       Code = "signups:signup-revoked"
 )
 
+// invalidLinkMessage names nextHref, because Shape B has no target.
+const invalidLinkMessage = "nextHref is not valid or no longer valid. Restart pagination from the first page."
+
 // catalogue lists every code once, in the order of the documentation.
 var catalogue = []Entry{
 	{MalformedRequest, http.StatusBadRequest, "The request is not valid HTTP."},
@@ -109,8 +112,7 @@ var catalogue = []Entry{
 	{InvalidField, http.StatusBadRequest, "A field has a value that it must not have."},
 	{InvalidParameter, http.StatusBadRequest,
 		"A query parameter is unknown, repeated or has a value that it must not have."},
-	{InvalidLink, http.StatusBadRequest,
-		"nextHref is not valid or no longer valid. Restart pagination from the first page."},
+	{InvalidLink, http.StatusBadRequest, invalidLinkMessage},
 	{InvalidHeader, http.StatusBadRequest, "A header has a value that it must not have."},
 	{UnsupportedAPIVersion, http.StatusBadRequest, "The header Svc-Api-Version must be " + APIVersion + "."},
 	{NotFound, http.StatusNotFound, "There is nothing at this path."},
@@ -150,8 +152,7 @@ var catalogue = []Entry{
 
 	{CustomersInvalidParameter, http.StatusBadRequest,
 		"A query parameter is unknown, repeated or has a value that it must not have."},
-	{CustomersInvalidLink, http.StatusBadRequest,
-		"The pagination link is not valid or no longer valid. Restart pagination from the first page."},
+	{CustomersInvalidLink, http.StatusBadRequest, invalidLinkMessage},
 	{CustomerNotFound, http.StatusNotFound, "This Site has no customer with that customerReference."},
 	{CustomerLinkExpired, http.StatusConflict, "The invitation has expired, so there is nothing to revoke."},
 	{CustomerLinkNotFound, http.StatusNotFound, "There is no such link."},
@@ -166,8 +167,7 @@ var catalogue = []Entry{
 	{BatchesInvalidField, http.StatusBadRequest, "A field has a value that it must not have."},
 	{BatchesInvalidParameter, http.StatusBadRequest,
 		"A query parameter is unknown, repeated or has a value that it must not have."},
-	{BatchesInvalidLink, http.StatusBadRequest,
-		"The pagination link is not valid or no longer valid. Restart pagination from the first page."},
+	{BatchesInvalidLink, http.StatusBadRequest, invalidLinkMessage},
 	{DuplicateRowReference, http.StatusBadRequest, "The rowReference occurs twice in the batch."},
 	{BatchNotFound, http.StatusNotFound, "This Site has no batch with that batchReference."},
 	{BatchReferenceConflict, http.StatusConflict, "The batchReference belongs to a batch with another body."},
@@ -179,8 +179,7 @@ var catalogue = []Entry{
 	{WebhooksInvalidField, http.StatusBadRequest, "A field has a value that it must not have."},
 	{WebhooksInvalidParameter, http.StatusBadRequest,
 		"A query parameter is unknown, repeated or has a value that it must not have."},
-	{WebhooksInvalidLink, http.StatusBadRequest,
-		"The pagination link is not valid or no longer valid. Restart pagination from the first page."},
+	{WebhooksInvalidLink, http.StatusBadRequest, invalidLinkMessage},
 	{WebhookEndpointNotFound, http.StatusNotFound, "No endpoint is configured here."},
 	{WebhookEventNotFound, http.StatusNotFound, "There is no such event in your organisation."},
 	{WebhookSecretNotFound, http.StatusNotFound, "There is no secret to rotate: it comes with your first endpoint."},
