@@ -32,7 +32,7 @@ func (s *Server) checks() []check {
 	return []check{
 		s.admit, // first: shedding must cost little, and its 503 reveals no result of the later checks
 		s.authenticate, s.limitRate, s.checkScope, s.checkSite, s.checkVersion,
-		s.checkMediaType, s.checkHeaders, s.checkQuery, s.readBody, s.checkParam,
+		s.checkMediaType, s.readIdempotencyKey, s.checkQuery, s.readBody, s.checkParam,
 	}
 }
 
@@ -220,8 +220,8 @@ func (s *Server) checkVersion(_ context.Context, r *Request) error {
 	}
 }
 
-// checkHeaders reads the header Idempotency-Key on the routes that accept it.
-func (s *Server) checkHeaders(_ context.Context, r *Request) error {
+// readIdempotencyKey reads the header Idempotency-Key on the routes that accept it.
+func (s *Server) readIdempotencyKey(_ context.Context, r *Request) error {
 	if !r.route.Idempotent {
 		return nil
 	}
@@ -250,7 +250,7 @@ func (s *Server) checkQuery(_ context.Context, r *Request) error {
 	params, order, bad := parseQuery(string(r.fast.URI().QueryString()))
 	hasCursor := len(params["cursor"]) > 0 || slices.Contains(bad, "cursor")
 	if r.route.Paged && hasCursor && (len(order) > 1 || len(params["cursor"]) > 1 || len(bad) > 0) {
-		return Refuse(inArea(r.route.Area, "invalid-pagination-link"), "nextHref")
+		return refuseLink(r)
 	}
 	e := &Error{}
 	code := inArea(r.route.Area, "invalid-parameter")
