@@ -14,6 +14,9 @@ func (r *Request) hasBody() bool {
 	return r.fast.Request.Header.ContentLength() != 0 && r.fast.RequestBodyStream() != nil
 }
 
+// hasUnreadBody reports whether the request announces a body that has not been read.
+func (r *Request) hasUnreadBody() bool { return r.hasBody() && !r.bodyRead }
+
 // isEmptyBody reports whether a chunked body is empty. It returns false for any other body. It
 // waits for the first byte without a slot, and consumes the byte: a body that is not empty must
 // then be refused.

@@ -13,9 +13,10 @@ const (
 	// maxCheckAge is the longest time from one check of a caller to the next, at the default
 	// interval.
 	maxCheckAge = 15 * time.Second
-	// defaultRecheckInterval leaves a part of maxCheckAge for the delay of a check that is due,
-	// such as the wait for a slot.
-	defaultRecheckInterval = maxCheckAge - maxPollInterval
+	// recheckMargin is the part of maxCheckAge for the delay of a check that is due, such as the
+	// wait for a slot.
+	recheckMargin          = time.Second
+	defaultRecheckInterval = maxCheckAge - recheckMargin
 	// recheckTimeout bounds one repeated check.
 	recheckTimeout = 5 * time.Second
 )

@@ -70,7 +70,8 @@ type Config struct {
 type Mount struct {
 	Path    string
 	Handler fiber.Handler
-	// MaxBody returns the largest body for a path, in bytes. If it is nil, the limit is 64 KiB.
+	// MaxBody returns the largest body for a path, in bytes. If it is nil, the limit is that
+	// of ordinary routes, maxOrdinaryBytes.
 	MaxBody func(path string) int
 	// Page says that errors are answered with an HTML page instead of JSON.
 	Page bool

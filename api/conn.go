@@ -221,7 +221,7 @@ func (r *Request) UntilDisconnect(ctx context.Context) (_ context.Context, stop 
 	ctx, cancel := context.WithCancel(ctx)
 	stopDraining := context.AfterFunc(r.draining, cancel)
 	stopWatching := func() {}
-	if c, ok := r.fast.Conn().(*conn); ok && (!r.hasBody() || r.bodyRead) {
+	if c, ok := r.fast.Conn().(*conn); ok && !r.hasUnreadBody() {
 		ctx, stopWatching = c.watch(ctx)
 	}
 	return ctx, func() {

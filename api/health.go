@@ -27,6 +27,14 @@ const (
 	optionalCheckTimeout = 40 * time.Millisecond
 )
 
+// timeout returns the time limit of the check.
+func (c ReadinessCheck) timeout() time.Duration {
+	if c.Required {
+		return checkTimeout
+	}
+	return optionalCheckTimeout
+}
+
 // liveness is the data of /livez.
 type liveness struct {
 	Status string `json:"status"`
@@ -115,12 +123,8 @@ func runChecks(ctx context.Context, checks []ReadinessCheck) []error {
 	errs := make([]error, len(checks))
 	var wg sync.WaitGroup
 	for i, c := range checks {
-		timeout := optionalCheckTimeout
-		if c.Required {
-			timeout = checkTimeout
-		}
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, timeout)
+			ctx, cancel := context.WithTimeout(ctx, c.timeout())
 			defer cancel()
 			errs[i] = c.Check(ctx)
 		})
@@ -139,7 +143,7 @@ type dependencyCollector struct {
 // passes, else 0.
 func RegisterDependencies(reg prometheus.Registerer, checks []ReadinessCheck) {
 	reg.MustRegister(dependencyCollector{checks, prometheus.NewDesc("svc_dependency_up",
-		"1 if this process reaches it and can use it, else 0.", []string{"dependency"}, nil)})
+		"1 if this process reaches the dependency and can use it, else 0.", []string{"dependency"}, nil)})
 }
 
 // Describe implements prometheus.Collector.

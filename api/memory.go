@@ -34,8 +34,9 @@ const (
 	bodyCost = 6
 )
 
-// smallBody is the size of the largest small body, in bytes. Any larger body is a large body.
-const smallBody = 64 << 10
+// smallBody is the size of the largest small body, in bytes: every body of an ordinary route is
+// small. Any larger body is a large body.
+const smallBody = maxOrdinaryBytes
 
 // memoryLimit returns GOMEMLIMIT, or DefaultMemoryLimit without it.
 func memoryLimit() int64 {

@@ -28,11 +28,7 @@ const metricsTimeout = time.Minute
 func CacheChecks(checks []ReadinessCheck) []ReadinessCheck {
 	all := make([]ReadinessCheck, len(checks))
 	for i, c := range checks {
-		timeout := optionalCheckTimeout
-		if c.Required {
-			timeout = checkTimeout
-		}
-		cached := newCachedCall(checkMaxAge, timeout, func(ctx context.Context) (struct{}, error) {
+		cached := newCachedCall(checkMaxAge, c.timeout(), func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, c.Check(ctx)
 		})
 		all[i] = c

@@ -139,10 +139,9 @@ func (p *paymentPage) pay(ctx context.Context, code string, behaviour models.Beh
 		return err
 	}
 	started, err := p.store.StartTransaction(ctx, code, party, nil)
-	for _, decided := range []error{models.ErrIntentTaken, models.ErrIntentExpired, models.ErrIntentCancelled} {
-		if errors.Is(err, decided) {
-			return nil
-		}
+	if errors.Is(err, models.ErrIntentTaken) || errors.Is(err, models.ErrIntentExpired) ||
+		errors.Is(err, models.ErrIntentCancelled) {
+		return nil
 	}
 	notifyTasks(p.notify, started.Task)
 	return err

@@ -54,8 +54,11 @@ const maxBatchBytes = 1 << 20
 // BatchBody bounds the body of a batch's submission and validation.
 var BatchBody = BodyBounds{Bytes: maxBatchBytes, JSON: strictjson.Limits{Values: 32_768, UnknownBytes: 16 << 10}}
 
+// maxOrdinaryBytes is the size of the largest body of every other route, in bytes.
+const maxOrdinaryBytes = 64 << 10
+
 // ordinaryBody bounds every other body.
-var ordinaryBody = BodyBounds{Bytes: 64 << 10, JSON: strictjson.Limits{Values: 2_048, UnknownBytes: 2 << 10}}
+var ordinaryBody = BodyBounds{Bytes: maxOrdinaryBytes, JSON: strictjson.Limits{Values: 2_048, UnknownBytes: 2 << 10}}
 
 // Handler answers a request that has passed every check of its route. Its error becomes the answer.
 // The context has the route's deadline, the trace id and the span.

@@ -365,7 +365,7 @@ func (s *Server) recover(ctx context.Context, r *Request) {
 // and drops a small one.
 func (s *Server) markUnreadBody(r *Request) {
 	if c, ok := r.fast.Conn().(*conn); ok {
-		c.unreadBody.Store(r.hasBody() && !r.bodyRead)
+		c.unreadBody.Store(r.hasUnreadBody())
 	}
 }
 

@@ -89,10 +89,9 @@ func (p *signupPage) accept(ctx context.Context, token string, behaviour models.
 		return err
 	}
 	_, err = p.store.CompleteSignup(ctx, p.keys, token, party)
-	for _, decided := range []error{models.ErrLinkTaken, models.ErrLinkExpired, models.ErrLinkRevoked} {
-		if errors.Is(err, decided) {
-			return nil
-		}
+	if errors.Is(err, models.ErrLinkTaken) || errors.Is(err, models.ErrLinkExpired) ||
+		errors.Is(err, models.ErrLinkRevoked) {
+		return nil
 	}
 	return err
 }

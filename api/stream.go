@@ -26,7 +26,7 @@ func (r *Request) stream(
 	stop := context.AfterFunc(until, cancel)
 	connection := r.fast.Conn()
 	watch := func(ctx context.Context) (context.Context, func()) { return ctx, func() {} }
-	if c, ok := connection.(*conn); ok && (!r.hasBody() || r.bodyRead) {
+	if c, ok := connection.(*conn); ok && !r.hasUnreadBody() {
 		watch = c.watch
 	}
 	response := &r.fast.Response
