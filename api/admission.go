@@ -325,7 +325,7 @@ func (a *admission) next(limit int) *waiter {
 	if next == nil {
 		return nil
 	}
-	w, _ := next.queue().Front().Value.(*waiter)
+	w, _ := next.nextQueue().Front().Value.(*waiter)
 	return w
 }
 
@@ -347,10 +347,10 @@ func (c *admissionCaller) oldest() uint64 {
 	return oldest
 }
 
-// queue returns the queue that gets the caller's next slot, and counts this choice. Resumed
+// nextQueue returns the queue that gets the caller's next slot, and counts this choice. Resumed
 // requests come first, except for every freshInterval-th slot. Otherwise long polls, which resume
 // often, would starve fresh requests.
-func (c *admissionCaller) queue() *list.List {
+func (c *admissionCaller) nextQueue() *list.List {
 	switch {
 	case c.resumed.Len() == 0:
 		return &c.fresh

@@ -50,7 +50,7 @@ func (s *eventStreams) serve(ctx context.Context, r *Request, open func() (event
 	if r.isHead() {
 		return r.Bytes(http.StatusOK, contentTypeEvents, nil)
 	}
-	release, err := s.limit.acquire(r.Principal.OrganisationID)
+	release, err := s.limit.acquireStream(r.Principal.OrganisationID)
 	if err != nil {
 		return err
 	}

@@ -59,9 +59,9 @@ var (
 	errProcessHolds      = errors.New("api: the process holds as many requests as it may")
 )
 
-// acquire counts one more stream. The error is the refusal: 429 at the organisation's limit, 503 at
-// the limit of the process. Without an error, release must be called once.
-func (l *heldLimit) acquire(organisation models.OrganisationID) (release func(), err error) {
+// acquireStream counts one more stream. The error is the refusal: 429 at the organisation's limit,
+// 503 at the limit of the process. Without an error, release must be called once.
+func (l *heldLimit) acquireStream(organisation models.OrganisationID) (release func(), err error) {
 	err = l.add(organisation)
 	if err == nil {
 		return func() { l.release(organisation) }, nil

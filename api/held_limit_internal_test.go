@@ -16,7 +16,7 @@ func TestHeldLimit(t *testing.T) {
 	a, b := models.OrganisationID(uuid.New()), models.OrganisationID(uuid.New())
 	take := func(organisation models.OrganisationID) func() {
 		t.Helper()
-		release, err := l.acquire(organisation)
+		release, err := l.acquireStream(organisation)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,7 +25,7 @@ func TestHeldLimit(t *testing.T) {
 	refused := func(organisation models.OrganisationID, status int) {
 		t.Helper()
 		var e *Error
-		_, err := l.acquire(organisation)
+		_, err := l.acquireStream(organisation)
 		if !errors.As(err, &e) || e.Status() != status || e.RetryAfter != retryHeld {
 			t.Errorf("not refused with %d: %v", status, err)
 		}
