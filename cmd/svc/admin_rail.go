@@ -39,7 +39,7 @@ func (p *program) replaceRail(ctx context.Context, cfg Config, store *models.Sto
 	if cfg.Env == "" {
 		return errors.New("SVC_ENV must be sandbox or production")
 	}
-	err := store.ReplaceRail(ctx, cfg.rail(), cfg.RailID)
+	err := store.ReplaceRail(ctx, cfg.railName(), cfg.RailID)
 	switch {
 	case errors.Is(err, models.ErrInDoubt):
 		return explain(err, "debits or payments are in flight or in doubt, and only the old rail knows their "+
@@ -49,6 +49,6 @@ func (p *program) replaceRail(ctx context.Context, cfg Config, store *models.Sto
 	case err != nil:
 		return err
 	}
-	fmt.Fprintf(p.stdout, "the rail is %s %s\n", cfg.rail(), cfg.RailID)
+	fmt.Fprintf(p.stdout, "the rail is %s %s\n", cfg.railName(), cfg.RailID)
 	return nil
 }

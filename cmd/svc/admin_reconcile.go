@@ -55,7 +55,7 @@ func (p *program) reconcile(ctx context.Context, cfg *Config, store *models.Stor
 		return err
 	}
 	store.SetKeyring(ring)
-	store.SetRetention(cfg.Retention.models())
+	store.SetRetention(cfg.Retention.periods())
 	from, err := parseTime("--from", f.from)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (p *program) reconcile(ctx context.Context, cfg *Config, store *models.Stor
 // openAdminRail creates the rail adapter for a command of svc admin. The returned function closes
 // the adapter.
 func (c *Config) openAdminRail(store *models.Store) (rail.Rail, func() error, error) {
-	if c.rail() == "sandbox" {
+	if c.railName() == "sandbox" {
 		return rail.NewSandbox(store), func() error { return nil }, nil
 	}
 	var client redis.UniversalClient

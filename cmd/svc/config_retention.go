@@ -23,8 +23,8 @@ type days int
 // period returns the period as a duration.
 func (d days) period() time.Duration { return time.Duration(d) * 24 * time.Hour }
 
-// models returns the periods in the form of the Store.
-func (r retention) models() models.Retention {
+// periods returns the periods in the form of the Store.
+func (r retention) periods() models.Retention {
 	return models.Retention{
 		Payments: r.Payments.period(), Webhooks: r.Webhooks.period(), Links: r.Links.period(),
 		Alerts:      r.Alerts.period(),

@@ -12,7 +12,7 @@ func TestRetentionIsConfigured(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	cfg, err := parseConfig(nil)
-	if err != nil || cfg.Retention.models() != models.DefaultRetention {
+	if err != nil || cfg.Retention.periods() != models.DefaultRetention {
 		t.Errorf("default retention %+v, %v", cfg.Retention, err)
 	}
 	cfg, err = parseConfig([]string{
@@ -22,7 +22,7 @@ func TestRetentionIsConfigured(t *testing.T) {
 	want := models.Retention{
 		Payments: 90 * day, Webhooks: 91 * day, Links: 92 * day, Alerts: day, SandboxRail: models.MaxRetention,
 	}
-	if err != nil || cfg.Retention.models() != want {
+	if err != nil || cfg.Retention.periods() != want {
 		t.Errorf("retention %+v, %v", cfg.Retention, err)
 	}
 	for _, entry := range []string{

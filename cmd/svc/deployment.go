@@ -15,14 +15,14 @@ import (
 func (c *Config) deployment(usesRail bool) models.Deployment {
 	d := models.Deployment{Environment: c.Env}
 	if usesRail || c.Rail != "" || c.RailID != "" {
-		d.Rail, d.RailID = c.rail(), c.RailID
+		d.Rail, d.RailID = c.railName(), c.RailID
 	}
 	return d
 }
 
-// rail returns the name of the rail adapter: SVC_RAIL, or else http in production and sandbox
+// railName returns the name of the rail adapter: SVC_RAIL, or else http in production and sandbox
 // elsewhere.
-func (c *Config) rail() string {
+func (c *Config) railName() string {
 	switch {
 	case c.Rail != "":
 		return c.Rail

@@ -97,7 +97,7 @@ func (s *service) openStore(name string, queued int) (*models.Store, error) {
 		return nil, fmt.Errorf("SVC_DATABASE_URL: %w", err)
 	}
 	store.SetQuotas(s.cfg.quotas(), time.Now) // measures the age of readings only
-	store.SetRetention(s.cfg.Retention.models())
+	store.SetRetention(s.cfg.Retention.periods())
 	store.SetKeyring(s.ring)
 	s.closers = append(s.closers, store.Close)
 	s.metrics.MustRegister(collectors.NewDBStatsCollector(store.DB().DB, name))

@@ -104,14 +104,14 @@ func (s *service) addAPI(ctx context.Context, ln net.Listener, extra func(*api.C
 	}
 	server := api.New(cfg)
 	s.parts = append(s.parts,
-		func(ctx context.Context) error { return serve(ctx, server, ln, dispatcher) },
+		func(ctx context.Context) error { return runAPI(ctx, server, ln, dispatcher) },
 		func(ctx context.Context) error { keys.Run(ctx); return nil })
 	return nil
 }
 
-// serve runs the API's server and its dispatcher until ctx ends. The dispatcher ends last, so that
+// runAPI runs the API's server and its dispatcher until ctx ends. The dispatcher ends last, so that
 // it can dispatch the tasks of requests that complete during the shutdown.
-func serve(ctx context.Context, server *api.Server, ln net.Listener, dispatcher *queue.Dispatcher) error {
+func runAPI(ctx context.Context, server *api.Server, ln net.Listener, dispatcher *queue.Dispatcher) error {
 	dispatching, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	var group errgroup.Group

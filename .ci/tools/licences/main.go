@@ -19,9 +19,9 @@ var allowed = []string{
 	"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSD-Source-Code", "ISC", "MIT", "MPL-2.0", "Unlicense",
 }
 
-// read maps a module to its licence, for modules without a licence in the documents. A person has
-// read the module's licence.
-var read = map[string]string{
+// licencesRead maps a module to its licence, for modules without a licence in the documents. A
+// person has read the module's licence.
+var licencesRead = map[string]string{
 	"github.com/tmthrgd/go-hex": "BSD-3-Clause",
 }
 
@@ -95,15 +95,16 @@ func list(out io.Writer, all []component) error {
 	return errors.Join(append(refused, w.Flush())...)
 }
 
-// ids returns the SPDX ids of a component's licences, or the licence from read if there are none.
+// ids returns the SPDX ids of a component's licences, or the licence from licencesRead if there are
+// none.
 func (c component) ids() (ids []string) {
 	for _, l := range append(c.Licences, c.Evidence.Licences...) {
 		if id := l.License.ID; id != "" && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}
-	if len(ids) == 0 && read[c.Name] != "" {
-		ids = []string{read[c.Name]}
+	if len(ids) == 0 && licencesRead[c.Name] != "" {
+		ids = []string{licencesRead[c.Name]}
 	}
 	return ids
 }
