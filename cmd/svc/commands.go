@@ -157,7 +157,7 @@ func (p *program) dashboardCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				pages, err := s.newOperatorPages(store, nil)
+				pages, err := s.newOperatorPages(store)
 				if err != nil {
 					return errors.Join(err, ln.Close())
 				}

@@ -205,7 +205,7 @@ func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (creden
 			return creds, err
 		}
 	}
-	pages, err := s.newOperatorPages(store, nil)
+	pages, err := s.newOperatorPages(store)
 	if err != nil {
 		return creds, err
 	}

@@ -20,9 +20,8 @@ import (
 )
 
 // newOperatorPages returns the handler of the operators' pages and of the queue dashboard, behind
-// the operators' login. notify receives the tasks that acts create; nil: the dispatchers of the
-// workers find them.
-func (s *service) newOperatorPages(store *models.Store, notify func([]models.TaskID)) (http.Handler, error) {
+// the operators' login.
+func (s *service) newOperatorPages(store *models.Store) (http.Handler, error) {
 	accounts, err := s.cfg.operators()
 	if err != nil {
 		return nil, err
@@ -47,7 +46,7 @@ func (s *service) newOperatorPages(store *models.Store, notify func([]models.Tas
 		return nil, err
 	}
 	pages := ops.New(ops.Config{
-		Store: store, Admit: login.Admit, LookUp: lookUp, Notify: notify, Environment: s.cfg.Env,
+		Store: store, Admit: login.Admit, LookUp: lookUp, Environment: s.cfg.Env,
 		QueuesPath: queue.DashboardPath, PublicBaseURL: s.cfg.PublicBaseURL, Log: s.log,
 	})
 	mux := http.NewServeMux()

@@ -62,12 +62,9 @@ func (v *visit) changeDebits() error {
 	return v.back(c.done)
 }
 
-// resumeDebits resumes the debits, and wakes workers for the task that continues them.
+// resumeDebits resumes the debits.
 func (v *visit) resumeDebits(ctx context.Context, organisation models.OrganisationID) error {
-	task, err := v.store().ResumeDebits(ctx, organisation)
-	if err == nil {
-		v.pages.Notify([]models.TaskID{task})
-	}
+	_, err := v.store().ResumeDebits(ctx, organisation)
 	return err
 }
 
@@ -94,10 +91,7 @@ func (v *visit) redeliverEvent() error {
 		if err != nil {
 			return err
 		}
-		_, task, err := v.store().RedeliverWebhook(ctx, organisation, id)
-		if err == nil && !task.IsZero() {
-			v.pages.Notify([]models.TaskID{task})
-		}
+		_, _, err = v.store().RedeliverWebhook(ctx, organisation, id)
 		return err
 	})
 	if err != nil {
@@ -119,7 +113,6 @@ func (v *visit) redeliverEvents() error {
 			return inputError("Choose one of the statuses failed, undelivered and delivered.")
 		}
 		done, err = v.store().RedeliverWebhooks(ctx, organisation, filter)
-		v.pages.Notify(done.Tasks)
 		return err
 	})
 	if err != nil {

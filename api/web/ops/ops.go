@@ -36,16 +36,13 @@ type RailAnswer struct {
 	Currency  string
 }
 
-// Config holds the dependencies of the pages. LookUp, Notify and Log are optional.
+// Config holds the dependencies of the pages. LookUp and Log are optional.
 type Config struct {
 	Store *models.Store
 	// Admit returns the operator of a request, or answers the request; see operator.Login.
 	Admit func(w http.ResponseWriter, r *http.Request) (operator.Operator, bool)
 	// LookUp asks the rail about a rail key. It is nil if this process has no rail.
-	LookUp func(ctx context.Context, key string) (RailAnswer, error)
-	// Notify wakes workers for tasks. It must not block. If it is nil, tasks wait for the next
-	// poll.
-	Notify      func([]models.TaskID)
+	LookUp      func(ctx context.Context, key string) (RailAnswer, error)
 	Environment models.Environment
 	// QueuesPath is the path of the queue dashboard.
 	QueuesPath string
@@ -65,9 +62,6 @@ type Pages struct {
 func New(cfg Config) *Pages {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
-	}
-	if cfg.Notify == nil {
-		cfg.Notify = func([]models.TaskID) {}
 	}
 	p := &Pages{Config: cfg, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection()}
 	p.mux.Handle("GET "+style.Path, style)
