@@ -345,18 +345,19 @@ $$;
 
 -- kept_in_partition counts what retention still keeps of a partition of the table parent, up to
 -- most + 1. Of webhook_events it counts the pending events, and those whose latest round began
--- after until (service time in Unix milliseconds). Of batch_rows it counts the Sites that still
--- have a batch in the partition's range. If webhook_attempts lacks the matching partition, it
--- returns most + 1, so that the partition is not dropped: its events are removed one by one.
+-- after until (service time in Unix milliseconds). It returns most + 1, so that the partition is
+-- not dropped, while webhook_attempts lacks the matching partition: the events are then removed one
+-- by one. The same holds for batch_rows while a Site still has a batch in the partition's range:
+-- rows of batches do not move.
 CREATE FUNCTION kept_in_partition(parent name, partition name, until bigint, most int) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     kept bigint;
 BEGIN
     IF parent = 'batch_rows' THEN
-        RETURN (SELECT count(*) FROM partitions p CROSS JOIN sites s CROSS JOIN LATERAL (
+        RETURN CASE WHEN EXISTS (SELECT FROM partitions p CROSS JOIN sites s CROSS JOIN LATERAL (
             SELECT FROM batches b WHERE b.site_id = s.id AND b.id >= p.lowest AND b.id < p.beyond LIMIT 1) b
-            WHERE p.name = partition);
+            WHERE p.name = partition) THEN most::bigint + 1 ELSE 0 END;
     END IF;
     IF parent = 'webhook_events'
         AND to_regclass(replace(partition, 'webhook_events', 'webhook_attempts')) IS NULL THEN

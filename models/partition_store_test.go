@@ -249,6 +249,26 @@ func TestDropPartitionRefusesOtherTables(t *testing.T) {
 	}
 }
 
+// The rows of a batch never move: their partition stays as long as the batch, whatever may move.
+func TestDropPartitionKeepsRowsOfBatches(t *testing.T) {
+	t.Parallel()
+	p := newPartitioned(t)
+	const age = 500 * 24 * time.Hour
+	name, batch := p.make("batch_rows", "week", age), p.id(age)
+	p.row(batch)
+	p.exec(`INSERT INTO batches (site_id, id, organisation_id, batch_reference, generation, epoch, row_count,
+			total_amount, currency, submitted_at, settle_by, fingerprint)
+		VALUES (?, ?, ?, 'batch', 1, 1, 1, 1, 'AUD', 1, svc_now(), '')`, p.site.ID, batch, p.site.OrganisationID)
+	for _, most := range []int{0, 1, 1000} {
+		if dropped := p.strings("SELECT drop_partition('batch_rows', ?, 0, ?)::text", name, most); dropped[0] != "false" {
+			t.Errorf("dropped while %d rows may move: %s", most, dropped[0])
+		}
+	}
+	if rows := p.strings("SELECT row_reference FROM batch_rows"); len(rows) != 1 {
+		t.Errorf("%d rows are left", len(rows))
+	}
+}
+
 // The events of payment intents are unique over all partitions.
 func TestUniqueOverPartitions(t *testing.T) {
 	t.Parallel()
