@@ -123,7 +123,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.detectLossFirst(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return d.RunInline(ctx) })
-	group.Go(func() error { return d.pace(ctx, d.housekeep) })
+	group.Go(func() error { return d.pace(ctx, "housekeeping failed", d.housekeep) })
 	for _, q := range models.Queues {
 		group.Go(func() error { return d.runQueue(ctx, q) })
 	}
@@ -135,7 +135,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 // once after a full claim, often while the queue is busy, and rarely while the queue is idle.
 func (d *Dispatcher) runQueue(ctx context.Context, q models.Queue) error {
 	emptyRounds := busyRounds
-	return d.pace(ctx, func(ctx context.Context) (time.Duration, error) {
+	return d.pace(ctx, "dispatch failed", func(ctx context.Context) (time.Duration, error) {
 		bounds := d.bounds(q)
 		n, err := d.dispatchDue(ctx, bounds)
 		if n > 0 {
@@ -156,14 +156,18 @@ func (d *Dispatcher) runQueue(ctx context.Context, q models.Queue) error {
 	})
 }
 
-// repeat calls do at every interval until the context ends.
-func (d *Dispatcher) repeat(ctx context.Context, interval time.Duration, do func(context.Context) error) error {
-	return d.pace(ctx, func(ctx context.Context) (time.Duration, error) { return interval, do(ctx) })
+// repeat calls do at every interval until the context ends. It logs an error of do as failure.
+func (d *Dispatcher) repeat(
+	ctx context.Context, failure string, interval time.Duration, do func(context.Context) error,
+) error {
+	return d.pace(ctx, failure, func(ctx context.Context) (time.Duration, error) { return interval, do(ctx) })
 }
 
-// pace calls do until the context ends. Each call returns the pause before the next. After an error
-// the pause is errorBackoff.
-func (d *Dispatcher) pace(ctx context.Context, do func(context.Context) (time.Duration, error)) error {
+// pace calls do until the context ends. Each call returns the pause before the next. pace logs an
+// error of do as failure, and pauses for errorBackoff.
+func (d *Dispatcher) pace(
+	ctx context.Context, failure string, do func(context.Context) (time.Duration, error),
+) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -177,7 +181,7 @@ func (d *Dispatcher) pace(ctx context.Context, do func(context.Context) (time.Du
 			return nil
 		}
 		if err != nil {
-			d.cfg.Log.WarnContext(ctx, "dispatch failed", logs.Outage(err), "error", err)
+			d.cfg.Log.WarnContext(ctx, failure, logs.Outage(err), "error", err)
 			pause = errorBackoff
 		}
 		timer.Reset(pause)

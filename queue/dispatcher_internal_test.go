@@ -3,9 +3,13 @@ package queue
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
@@ -109,6 +113,51 @@ func TestUnsentTasksAreReleased(t *testing.T) {
 	due, err := store.ClaimDue(t.Context(), models.Dispatch{Queue: models.QueueDebits, Limit: 10, InFlight: 10})
 	if err != nil || len(due) != len(submitted.Tasks) {
 		t.Errorf("%d of %d claimed tasks are due again, %v", len(due), len(submitted.Tasks), err)
+	}
+}
+
+// logLines receives the lines of a log.
+type logLines chan string
+
+func (l logLines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+// Each loop of a dispatcher logs its own failures.
+func TestLoopsNameTheirFailures(t *testing.T) {
+	t.Parallel()
+	const refusing = "127.0.0.1:1" // refuses connections
+	store, err := models.Open(postgres.Config{DSN: "postgres://x@" + refusing + "/x?sslmode=disable"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
+	defer store.Close()
+	client := redis.NewClient(&redis.Options{Addr: refusing, MaxRetries: -1})
+	defer client.Close()
+	lines := make(logLines, 1000)
+	d := NewDispatcher(store, client, DispatcherConfig{Log: slog.New(slog.NewTextHandler(lines, nil))})
+	d.enqueued.add([]models.Task{{ID: models.TaskID{1}, Kind: models.TaskDebitRows}})
+	ctx, end := context.WithTimeout(t.Context(), time.Minute)
+	defer end()
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	missing := map[string]bool{
+		"dispatch failed": true, "housekeeping failed": true, "cannot count the fleet": true,
+		"cannot extend the leases of enqueued tasks": true,
+	}
+	for len(missing) > 0 {
+		select {
+		case line := <-lines:
+			maps.DeleteFunc(missing, func(failure string, _ bool) bool { return strings.Contains(line, failure) })
+		case <-ctx.Done():
+			t.Fatalf("the log lacks %v", missing)
+		}
+	}
+	end()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -14,8 +14,10 @@ import (
 // claimed tasks that were not sent. It logs failures and returns nil.
 func (d *Dispatcher) RunInline(ctx context.Context) error {
 	var group errgroup.Group
-	group.Go(func() error { return d.repeat(ctx, fleetCountInterval, d.fleet.count) })
-	group.Go(func() error { return d.repeat(ctx, extendInterval, d.extendLeases) })
+	group.Go(func() error { return d.repeat(ctx, "cannot count the fleet", fleetCountInterval, d.fleet.count) })
+	group.Go(func() error {
+		return d.repeat(ctx, "cannot extend the leases of enqueued tasks", extendInterval, d.extendLeases)
+	})
 	group.Go(func() error { return d.claimNotified(ctx) })
 	for range inlineSenders {
 		group.Go(func() error {
