@@ -15,12 +15,14 @@ import (
 // leftoverTimeout bounds the wait after each signal to a leftover server.
 const leftoverTimeout = 10 * time.Second
 
-// stopLeftovers stops the PostgreSQL and the Redis that a killed process left running on the
-// servers' folder dir. It removes pid files that are truncated or name an unrelated live process.
-// The caller holds the folder's lock, so no live process owns the servers.
+// stopLeftovers stops the servers that a killed process left running on the servers' folder dir. It
+// removes pid files that are truncated or name an unrelated live process. The caller holds the
+// folder's lock, so no live process owns the servers.
 func stopLeftovers(dir string) error {
-	pg, rd := filepath.Join(dir, postgresName), filepath.Join(dir, redisName)
+	pg, rd, pb := filepath.Join(dir, postgresName), filepath.Join(dir, redisName), filepath.Join(dir, pgbouncerName)
 	return errors.Join(
+		stopLeftover(filepath.Join(pb, pgbouncerPIDFile), filepath.Join(pb, pgbouncerConfig),
+			syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGKILL),
 		stopLeftover(filepath.Join(pg, "postmaster.pid"), pg, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGKILL),
 		stopLeftover(filepath.Join(rd, redisPIDFile), filepath.Join(rd, redisConfig), syscall.SIGTERM, syscall.SIGKILL),
 	)

@@ -3,6 +3,7 @@ package local
 import (
 	"cmp"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,6 +65,27 @@ func TestLeftoversAreStopped(t *testing.T) {
 	}
 	must(t, s.Postgres.Start(t.Context()))
 	must(t, s.Redis.Start(t.Context()))
+}
+
+// A pooler starts for a user and a password that need quotes, and is stopped as a leftover.
+func TestLeftoverPoolerIsStopped(t *testing.T) {
+	t.Parallel()
+	if _, err := findPgBouncer(); err != nil {
+		t.Skip(err)
+	}
+	pg := start(t, Options{Dir: openDir(t), Ephemeral: true, WithoutRedis: true})
+	execSQL(t, pg.DatabaseURL, `CREATE ROLE "a""b\c" LOGIN PASSWORD 'd"e\f'`)
+	u, err := url.Parse(pg.DatabaseURL)
+	must(t, err)
+	u.User = url.UserPassword(`a"b\c`, `d"e\f`)
+	s := start(t, Options{Dir: openDir(t), Ephemeral: true, WithoutRedis: true, PoolerOf: u.String(), PoolSize: 1})
+	pid := s.Pooler.PID()
+	must(t, stopLeftovers(s.dir.path))
+	<-s.Died()
+	if alive(pid) {
+		t.Errorf("process %d is alive", pid)
+	}
+	must(t, s.Pooler.Start(t.Context()))
 }
 
 func TestStalePIDFilesEndNoOtherProcess(t *testing.T) {

@@ -15,7 +15,7 @@
 //	servers/folder        the data folder's path, if servers is a link
 //	servers/postgres/     PostgreSQL's data
 //	servers/redis/        Redis's data and configuration
-//	servers/pgbouncer.*   PgBouncer's configuration
+//	servers/pgbouncer/    PgBouncer's configuration
 //	servers/*.log         the servers' output
 //
 // PostgreSQL refuses to run as root. A root process therefore runs both servers as the owner of the

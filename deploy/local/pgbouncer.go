@@ -15,20 +15,24 @@ import (
 )
 
 const (
-	pgbouncerName   = "pgbouncer"
-	pgbouncerConfig = "pgbouncer.ini"
-	pgbouncerUsers  = "pgbouncer.users"
+	// pgbouncerName is the name of the server and of its folder.
+	pgbouncerName    = "pgbouncer"
+	pgbouncerConfig  = "pgbouncer.ini"
+	pgbouncerUsers   = "users"
+	pgbouncerPIDFile = "pgbouncer.pid"
 )
 
 // pgbouncer is a PgBouncer in transaction mode. It implements program.
 type pgbouncer struct {
-	binary string
-	dir    *serversDir
-	target *url.URL // of the database behind PgBouncer
-	size   int      // maximum number of sessions with PostgreSQL
+	binary  string
+	account account
+	data    string   // the folder of its files
+	target  *url.URL // of the database behind PgBouncer
+	size    int      // maximum number of sessions with PostgreSQL
 }
 
-// newPgBouncer finds the program. target is the postgres:// URL of a database, with password.
+// newPgBouncer finds the program, and creates its missing folder. target is the postgres:// URL of
+// a database, with password.
 func newPgBouncer(dir *serversDir, target string, size int) (*pgbouncer, error) {
 	binary, err := findPgBouncer()
 	if err != nil {
@@ -38,7 +42,11 @@ func newPgBouncer(dir *serversDir, target string, size int) (*pgbouncer, error) 
 	if err != nil {
 		return nil, errors.New("the pooler's database URL cannot be parsed")
 	}
-	return &pgbouncer{binary: binary, dir: dir, target: u, size: size}, nil
+	b := &pgbouncer{binary: binary, account: dir.account, data: dir.file(pgbouncerName), target: u, size: size}
+	if err := b.account.mkdir(b.data); err != nil {
+		return nil, fmt.Errorf("create the PgBouncer folder: %w", err)
+	}
+	return b, nil
 }
 
 func findPgBouncer() (string, error) {
@@ -55,6 +63,7 @@ func (b *pgbouncer) name() string { return pgbouncerName }
 // command writes the configuration. The time-outs (in seconds) are those that OPERATIONS.md
 // recommends. Settings that command does not write have PgBouncer's defaults.
 func (b *pgbouncer) command(port int) (*exec.Cmd, error) {
+	config, users := filepath.Join(b.data, pgbouncerConfig), filepath.Join(b.data, pgbouncerUsers)
 	settings := []string{
 		"[databases]",
 		fmt.Sprintf("* = host=%s port=%s", b.target.Hostname(), b.target.Port()),
@@ -63,7 +72,8 @@ func (b *pgbouncer) command(port int) (*exec.Cmd, error) {
 		"listen_port = " + strconv.Itoa(port),
 		"unix_socket_dir =",
 		"auth_type = scram-sha-256",
-		"auth_file = " + b.dir.file(pgbouncerUsers),
+		"auth_file = " + users,
+		"pidfile = " + filepath.Join(b.data, pgbouncerPIDFile),
 		"pool_mode = transaction",
 		"default_pool_size = " + strconv.Itoa(b.size),
 		"max_client_conn = 500",
@@ -72,12 +82,14 @@ func (b *pgbouncer) command(port int) (*exec.Cmd, error) {
 		"server_login_retry = 1",
 	}
 	password, _ := b.target.User.Password()
-	users := fmt.Sprintf("%q %q\n", b.target.User.Username(), password)
-	config := b.dir.file(pgbouncerConfig)
-	err := errors.Join(b.dir.account.writeFile(b.dir.file(pgbouncerUsers), users),
-		b.dir.account.writeFile(config, strings.Join(settings, "\n")+"\n"))
-	return exec.Command(b.binary, filepath.Clean(config)), err
+	err := errors.Join(
+		b.account.writeFile(users, quoteUser(b.target.User.Username())+" "+quoteUser(password)+"\n"),
+		b.account.writeFile(config, strings.Join(settings, "\n")+"\n"))
+	return exec.Command(b.binary, config), err
 }
+
+// quoteUser quotes a user name or password for PgBouncer's file of users.
+func quoteUser(text string) string { return `"` + strings.ReplaceAll(text, `"`, `""`) + `"` }
 
 func (b *pgbouncer) signals() signals {
 	return signals{fast: syscall.SIGTERM, immediate: syscall.SIGQUIT, orphaned: syscall.SIGTERM}
