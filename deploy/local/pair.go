@@ -24,8 +24,12 @@ const (
 
 // TempPair starts a pair in temporary data folders that Stop removes, without Redis. The servers
 // keep their commits if their processes are killed, also with o.Ephemeral. Replication is
-// asynchronous.
+// asynchronous. TempPair returns an error if o.Certificates is set: the servers of a pair replicate
+// without TLS.
 func TempPair(ctx context.Context, o Options) (*Pair, error) {
+	if o.Certificates != nil {
+		return nil, errors.New("a pair of PostgreSQL servers does not support TLS")
+	}
 	o.WithoutRedis, o.replicated = true, true
 	first, err := Temp(ctx, o)
 	if err != nil {

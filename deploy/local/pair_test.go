@@ -52,6 +52,13 @@ func TestPairFailsOver(t *testing.T) {
 	}
 }
 
+func TestPairRefusesCertificates(t *testing.T) {
+	t.Parallel()
+	if _, err := TempPair(t.Context(), Options{Ephemeral: true, Certificates: new(Certificates)}); err == nil {
+		t.Error("a pair has started with certificates")
+	}
+}
+
 // A backup of a primary under replication verifies, and is removed.
 func TestPairBackup(t *testing.T) {
 	t.Parallel()
