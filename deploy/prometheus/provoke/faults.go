@@ -173,7 +173,7 @@ var faults = []fault{
 	}, {
 		name: "the rail hangs all day", fires: []string{"SvcBatchDeadlineNear", "SvcReconciliationBehind"},
 		begin: func(ctx context.Context, f *fleet) (end, error) {
-			return nil, errors.Join(f.signalRail(syscall.SIGSTOP), f.submit(ctx, "ada", 5),
+			return nil, errors.Join(f.signalRail(syscall.SIGSTOP), f.submit(ctx),
 				f.moveClock(ctx, 21*time.Hour))
 		},
 	}, {
@@ -190,7 +190,7 @@ var faults = []fault{
 		name: "no worker closes batches or audits", fires: []string{"SvcBatchPastDeadline", "SvcAuditBehind"},
 		begin: func(ctx context.Context, f *fleet) (end, error) {
 			f.kill("worker-1", "worker-2")
-			return nil, errors.Join(f.submit(ctx, "ada", 5), f.moveClock(ctx, 8*24*time.Hour),
+			return nil, errors.Join(f.submit(ctx), f.moveClock(ctx, 8*24*time.Hour),
 				f.launch("worker-1", "webhooks"))
 		},
 	},

@@ -131,8 +131,11 @@ func (f *fleet) launch(name string, queues ...string) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.processes[name] = cmd
-	return errors.Join(cmd.Start(), log.Close())
+	err = cmd.Start()
+	if err == nil {
+		f.processes[name] = cmd
+	}
+	return errors.Join(err, log.Close())
 }
 
 // kill ends processes with SIGKILL and waits for their end.
@@ -210,7 +213,7 @@ func (f *fleet) open(ctx context.Context, statement string) (end, error) {
 	return conn.Close, nil
 }
 
-// addPartner adds an organisation with a Site, a client, two linked customers and a webhook
+// addPartner adds an organisation with a Site, a client, a linked customer and a webhook
 // endpoint.
 func (f *fleet) addPartner(ctx context.Context) (err error) {
 	if f.organisation, err = f.svc(ctx, "admin", "organisation", "add", "Provoked"); err != nil {
@@ -235,8 +238,6 @@ func (f *fleet) addPartner(ctx context.Context) (err error) {
 	}{
 		{http.MethodPost, sites + "/customers/invitations", object{"customerReference": "ada"}},
 		{http.MethodPost, "/sandbox/sites/" + f.site + "/customers/ada/signup", object{}},
-		{http.MethodPost, sites + "/customers/invitations", object{"customerReference": "slow"}},
-		{http.MethodPost, "/sandbox/sites/" + f.site + "/customers/slow/signup", object{"behaviour": "slow"}},
 		{http.MethodPut, "/webhooks/endpoints/default", object{"url": f.receiver.URL + "/hook"}},
 	} {
 		status, answer, err := f.call(ctx, step.method, step.path, step.body)
@@ -303,12 +304,13 @@ func (f *fleet) call(ctx context.Context, method, path string, body any) (status
 	return response.StatusCode, answer, err
 }
 
-// submit submits a batch of n rows that debit a customer. It does not check the answer's status.
-func (f *fleet) submit(ctx context.Context, customer string, n int) error {
+// submit submits a batch of five rows that debit the customer. It does not check the answer's
+// status.
+func (f *fleet) submit(ctx context.Context) error {
 	reference := fmt.Sprint("batch-", f.reference.Add(1))
-	rows := make([]object, n)
+	rows := make([]object, 5)
 	for i := range rows {
-		rows[i] = object{"customerReference": customer, "rowReference": fmt.Sprint(i), "amount": 100}
+		rows[i] = object{"customerReference": "ada", "rowReference": fmt.Sprint(i), "amount": 100}
 	}
 	_, _, err := f.call(ctx, http.MethodPost, "/billing/sites/"+f.site+"/batches",
 		object{"batchReference": reference, "rows": rows})
@@ -348,7 +350,7 @@ func (f *fleet) load(ctx context.Context) {
 		}
 		running.Go(func() { _ = f.pay(ctx) })
 		if i%5 == 0 {
-			running.Go(func() { _ = f.submit(ctx, "ada", 5) })
+			running.Go(func() { _ = f.submit(ctx) })
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -147,10 +148,18 @@ var (
 	// rangeOf matches the range of a selector or subquery, such as [5m] or [6h:30s].
 	rangeOf   = regexp.MustCompile(`\[(\d+[smhd])(?::\d+s)?\]`)
 	durations = map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
+	// threshold matches a comparison with a number or a product of numbers.
+	threshold = regexp.MustCompile(`> [\d.]+(?: \* [\d.]+)*`)
 	// lowered replaces thresholds that a fault would reach only after the end of a run.
-	lowered = strings.NewReplacer("> 1800", "> 15", "> 900", "> 5", "> 60", "> 8", "> 120", "> 8", "256 * 1024 * 1024",
-		"1024 * 1024")
+	lowered = map[string]string{
+		"> 60": "> 8", "> 120": "> 8", "> 900": "> 5", "> 1800": "> 15", "> 256 * 1024 * 1024": "> 1024 * 1024",
+	}
 )
+
+// lower lowers the thresholds in an expression.
+func lower(expr string) string {
+	return threshold.ReplaceAllStringFunc(expr, func(part string) string { return cmp.Or(lowered[part], part) })
+}
 
 // shorten divides a duration of one number and unit, such as "15m", by the speed. It returns the
 // result, but at least least, in Prometheus's notation: "30000ms".
@@ -194,7 +203,7 @@ func (m *monitor) writeRules() error {
 			if r.For != "" {
 				r.For = m.shorten(r.For, 0)
 			}
-			r.Expr = rangeOf.ReplaceAllStringFunc(lowered.Replace(r.Expr), func(part string) string {
+			r.Expr = rangeOf.ReplaceAllStringFunc(lower(r.Expr), func(part string) string {
 				span := m.shorten(rangeOf.FindStringSubmatch(part)[1], 5*time.Second) // at least four scrapes
 				if strings.Contains(part, ":") {
 					span += ":1s"
