@@ -113,8 +113,8 @@ var (
 	}}
 )
 
-// over returns the manifest's rules, with the defaults for what the manifest does not set.
-func (r rules) over(defaults Rules) Rules {
+// withDefaults returns the manifest's rules, with the defaults for what the manifest does not set.
+func (r rules) withDefaults(defaults Rules) Rules {
 	all := defaults
 	if r.Stabilization != nil {
 		all.Stabilization = time.Duration(*r.Stabilization) * time.Second
@@ -186,7 +186,7 @@ func (o scaledObject) scaling() (Scaling, error) {
 	s := Scaling{
 		MinReplicas: o.Spec.MinReplicaCount, MaxReplicas: o.Spec.MaxReplicaCount,
 		PollingInterval: time.Duration(o.Spec.PollingInterval) * time.Second, Fallback: o.Spec.Fallback,
-		Up: behavior.ScaleUp.over(defaultUp), Down: behavior.ScaleDown.over(defaultDown),
+		Up: behavior.ScaleUp.withDefaults(defaultUp), Down: behavior.ScaleDown.withDefaults(defaultDown),
 	}
 	if s.MinReplicas < 1 || s.MaxReplicas < s.MinReplicas || s.PollingInterval <= 0 || len(o.Spec.Triggers) == 0 {
 		return s, errors.New("it needs a number of replicas from 1 on, a polling interval and a trigger")
