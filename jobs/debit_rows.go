@@ -169,7 +169,7 @@ func (run *chunkRun) process(ctx context.Context) (err error) {
 				return errors.Join(err, recordErr)
 			}
 		case <-heartbeat.C:
-			run.extendLease(ctx)
+			run.extendLease(callCtx)
 		}
 		if flush == nil && len(run.results) > 0 {
 			flush = time.After(flushDelay)
@@ -313,7 +313,7 @@ func (run *chunkRun) extendLease(ctx context.Context) {
 		_, rowsErr := run.job.Store.ExtendRows(ctx, run.chunk, slices.Collect(maps.Keys(run.rows)))
 		err = errors.Join(err, rowsErr)
 	}
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		run.job.Log.WarnContext(run.withIDs(ctx), "cannot extend the lease", logs.Outage(err), "error", err)
 	}
 }

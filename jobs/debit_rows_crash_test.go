@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"testing"
+	"time"
 
 	"partnerbilling/jobs/rail"
 	"partnerbilling/jobs/rail/railtest"
@@ -137,6 +138,44 @@ func TestShutdownReleasesUnsentRows(t *testing.T) {
 	b.run()
 	b.want("succeeded", "succeeded", "succeeded")
 	b.wantMoved(0, 1, 2)
+}
+
+// A call that outlasts a shutdown keeps the lease of its row, and its answer is recorded.
+func TestShutdownDuringASlowCall(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada")
+	b.rail.Script(b.key(0), railtest.Hang, railtest.Refuse(rail.InsufficientFunds))
+	ctx, shutdown := context.WithCancel(t.Context())
+	defer shutdown()
+	wait := b.start(ctx)
+	b.rail.AwaitCalls(t, b.key(0), railtest.Calls{Debits: 1})
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
+	// awaitLease waits until the time left of the row's lease is as wanted.
+	awaitLease := func(description string, is func(left time.Duration) bool) {
+		t.Helper()
+		for began := time.Now(); ; <-poll.C {
+			var seconds float64
+			query := b.store.DB().NewRaw(
+				"SELECT coalesce(extract(epoch FROM lease_until - clock_timestamp()), 0) FROM batch_rows")
+			if err := query.Scan(t.Context(), &seconds); err != nil {
+				t.Fatal(err)
+			}
+			if is(time.Duration(seconds * float64(time.Second))) {
+				return
+			}
+			if time.Since(began) > models.RowLease {
+				t.Fatalf("the lease was not %s: %.1f s left", description, seconds)
+			}
+		}
+	}
+	const half = models.RowLease - heartbeatInterval/2
+	awaitLease("half way to its first extension", func(left time.Duration) bool { return left < half })
+	shutdown()
+	awaitLease("extended after the shutdown", func(left time.Duration) bool { return left > half })
+	b.rail.Release(b.key(0))
+	wait()
+	b.want("insufficientFunds")
 }
 
 func TestShutdownBeforeTheClaim(t *testing.T) {
