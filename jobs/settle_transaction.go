@@ -87,7 +87,7 @@ func (s *settlement) settle(ctx context.Context) models.TransactionResult {
 	row := s.row()
 	// Discounts may leave nothing to debit.
 	if row.row.Amount == 0 && !row.row.InDoubt && s.transaction.ClosingAs == "" {
-		return models.TransactionResult{Status: models.TransactionSettled}
+		return models.TransactionResult{Status: models.TransactionSettled, Calls: row.calls()}
 	}
 	callCtx, stopCalls := withGrace(ctx, callGrace)
 	defer stopCalls()
@@ -105,21 +105,18 @@ func (s *settlement) settle(ctx context.Context) models.TransactionResult {
 }
 
 // row returns the transaction in the form of a batch row. Its field certain is false, so that only
-// the rail can close the row: a failed transaction needs the rail's confirmation. A charge of zero,
-// and a payment intent that is closing, are never debited, only cancelled on the rail.
+// the rail can close the row: a failed transaction needs the rail's confirmation. A charge of zero
+// is late from the start, and a payment intent that is closing is in doubt. Both are never debited,
+// only cancelled on the rail.
 func (s *settlement) row() *rowRun {
 	t := s.transaction
-	row := &rowRun{
-		phase: t.Phase, payee: payee{t.OrganisationID, t.SiteID, t.Currency},
+	return &rowRun{
+		phase: t.Phase, late: t.Charge == 0, payee: payee{t.OrganisationID, t.SiteID, t.Currency},
 		row: models.ClaimedRow{
 			RailKey: t.RailKey(), Amount: t.Charge, InDoubt: t.InDoubt || t.ClosingAs != "", Forgotten: t.Forgotten,
 			Account: t.Account,
 		},
 	}
-	if t.Charge == 0 {
-		row.phase = models.PhaseClose
-	}
-	return row
 }
 
 // step waits for a call permit and the rail's admission, and makes the call. It does not make a

@@ -164,6 +164,11 @@ func TestNothingLeftToCharge(t *testing.T) {
 	b.run()
 	b.want("Settled")
 	b.calls(railtest.Calls{})
+	var attempts int
+	query := b.store.DB().NewRaw("SELECT attempts FROM payment_intents WHERE id = ?", b.intent.ID)
+	if err := query.Scan(t.Context(), &attempts); err != nil || attempts != 0 {
+		t.Errorf("%d attempts without a debit call, %v", attempts, err)
+	}
 }
 
 func TestWebhookTaskIsNotified(t *testing.T) {
