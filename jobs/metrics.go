@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models"
 )
 
-// Metrics holds the metrics of the jobs. A nil *Metrics records nothing, but ReportRail needs one.
+// Metrics holds the metrics of the jobs. A nil *Metrics records nothing.
 type Metrics struct {
 	rowsSettled  *prometheus.CounterVec
 	transactions *prometheus.CounterVec

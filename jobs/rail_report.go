@@ -52,6 +52,9 @@ func (m *Metrics) ReportRail(ctx context.Context, store *models.Store, log *slog
 
 // reportRail makes one report.
 func (m *Metrics) reportRail(ctx context.Context, store *models.Store, log *slog.Logger) {
+	if m == nil {
+		return
+	}
 	counts := m.answers.take()
 	if len(counts) == 0 {
 		return

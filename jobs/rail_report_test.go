@@ -30,6 +30,7 @@ func TestRailReport(t *testing.T) {
 			m.reportRail(t.Context(), store, slog.New(slog.DiscardHandler))
 		}
 	}
+	(*Metrics)(nil).reportRail(t.Context(), store, slog.New(slog.DiscardHandler)) // adds nothing
 	answers, err := store.RailAnswers(t.Context())
 	if err != nil {
 		t.Fatal(err)
