@@ -95,7 +95,7 @@ func (j *ReconcileRail) advance(ctx context.Context, task models.TaskID) error {
 		}
 		state.ComparedTo = step.To
 		j.Metrics.compared(step.Debits, step.Entries)
-		if step.To > from && spent.isUsed() {
+		if step.To > from && spent.noteProgress() {
 			return errUnfinished
 		}
 		return store.ExtendTask(ctx, task)
@@ -113,9 +113,9 @@ type budget struct {
 	began, moved time.Time // moved is zero before the first progress
 }
 
-// isUsed reports whether the run must end. The caller has made progress; the first call notes the
-// time of the first progress.
-func (b *budget) isUsed() bool {
+// noteProgress notes the time of the run's first progress. It reports whether the budget is used, so
+// that the run must end.
+func (b *budget) noteProgress() (used bool) {
 	now := b.now()
 	if b.moved.IsZero() {
 		b.moved = now
