@@ -113,8 +113,8 @@ type budget struct {
 	began, moved time.Time // moved is zero before the first progress
 }
 
-// noteProgress notes the time of the run's first progress. It reports whether the budget is used, so
-// that the run must end.
+// noteProgress notes the time of the run's first progress. It reports whether the budget is used:
+// the run must then end.
 func (b *budget) noteProgress() (used bool) {
 	now := b.now()
 	if b.moved.IsZero() {

@@ -43,7 +43,7 @@ WITH RECURSIVE leader AS MATERIALIZED (
     SELECT organisation_id, site_id FROM lanes WHERE first_at <= (SELECT now FROM leader)
 ), lane_limit AS MATERIALIZED (
     -- The most tasks taken from one lane: twice an equal part of the bound, since shorter lanes
-    -- leave room. The next claim takes the rest of longer lanes.
+    -- leave capacity. The next claim takes the rest of longer lanes.
     SELECT least(n, :organisation_in_flight::int,
         1 + 2 * n / greatest(1, (SELECT count(*) FROM open)))::int AS n FROM bound
 ), due AS (

@@ -103,8 +103,8 @@ type quotaReservation struct {
 
 // reserve reserves n for an organisation; the caller must call done on the reservation. If the last
 // reading is too old, one caller reads again. Meanwhile, other callers reserve by the old reading
-// if it leaves room, and wait otherwise. If no reading has succeeded yet, only reservations count.
-// Errors: *QuotaError; ctx's error if it ends first.
+// if it leaves capacity, and wait otherwise. If no reading has succeeded yet, only reservations
+// count. Errors: *QuotaError; ctx's error if it ends first.
 func (g *quotaGauge) reserve(ctx context.Context, organisation OrganisationID, n int64) (*quotaReservation, error) {
 	if g.limit == 0 || organisation.IsZero() {
 		return nil, nil

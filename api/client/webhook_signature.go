@@ -87,7 +87,7 @@ func verifyBody(header http.Header, body []byte, secrets []string) error {
 }
 
 // usable returns the secrets that are not empty. An empty secret, such as that of an unset
-// variable, would accept webhooks that anyone can sign.
+// variable, would accept webhooks of any sender.
 func usable(secrets []string) []string {
 	return slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return len(secretKey(s)) == 0 })
 }

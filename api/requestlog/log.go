@@ -75,8 +75,8 @@ func New() *Log {
 	return &Log{kept: NewRecent[LoggedRequest](maxRequestOrgs, MaxRequests, maxRequestBytes), limits: limits}
 }
 
-// Admits reports whether the log has room for another request of an organisation now, and counts
-// that request. After a burst of loggedBurst, it refuses requests above loggedPerSecond.
+// Admits reports whether the log has capacity for another request of an organisation now, and
+// counts that request. After a burst of loggedBurst, it refuses requests above loggedPerSecond.
 func (l *Log) Admits(organisation models.OrganisationID, now time.Time) bool {
 	limit, ok := l.limits.Get(organisation)
 	if !ok {

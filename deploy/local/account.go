@@ -19,7 +19,8 @@ type account struct {
 
 // serverAccount chooses the account for the data folder dir. A process that is not root uses its
 // own account. A root process uses the owner of dir, so that the owner can still use the data. If
-// root owns dir, the account is postgres or, where that does not exist, nobody.
+// root owns dir, the account is postgres or, where that does not exist, the system's account
+// without rights.
 func serverAccount(dir string) (account, error) {
 	if os.Geteuid() != 0 {
 		return account{uid: os.Geteuid(), gid: os.Getegid()}, nil
