@@ -308,5 +308,6 @@ func TestWebhookSecretRotation(t *testing.T) {
 	}
 	h.Post("/webhooks/secret/rotation", map[string]any{"activateAt": noon.Add(31 * 24 * time.Hour)}).
 		Refused(400, "webhooks:invalid-field activateAt")
+	h.Post("/webhooks/secret/rotation", `{"activateAt":-1}`).Expect(200)
 	h.Post("/webhooks/secret/rotation", `{"activateAt":"soon"}`).Refused(400, "webhooks:invalid-field activateAt")
 }

@@ -377,7 +377,8 @@ func TestComposeDatabases(t *testing.T) {
 
 func TestDockerfileUsesGoVersionOfModule(t *testing.T) {
 	t.Parallel()
-	image := regexp.MustCompile(`(?m)^FROM golang:([\d.]+)@sha256:[0-9a-f]{64} AS build$`).FindStringSubmatch(read(t, "Dockerfile"))
+	pinned := regexp.MustCompile(`(?m)^FROM golang:([\d.]+)@sha256:[0-9a-f]{64} AS build$`)
+	image := pinned.FindStringSubmatch(read(t, "Dockerfile"))
 	mod := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))
 	if image == nil || mod == nil || image[1] != mod[1] {
 		t.Errorf("Dockerfile and go.mod have the Go versions %q and %q", image, mod)

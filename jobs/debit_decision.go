@@ -39,14 +39,14 @@ type rowRun struct {
 	cancelled bool      // by the partner, or by an operator after a restore: no debit may begin
 	paused    bool      // by an operator: no debit may begin now
 	certain   bool      // the database cannot have lost a debit call: a row without one may be closed without the rail
-	late      bool      // the time for attempts has ended since the claim
+	late      bool      // no debit may begin any more: the time for attempts has ended, or the charge is zero
 	readAt    time.Time // the process's time right before the row was read
 
-	debited     bool             // this run has made a debit call
-	needsLookup bool             // this run's debit call had no certain answer, and needs a look-up
-	invalid     bool             // the rail has answered Invalid
-	answered    bool             // the rail has answered a call of this run
-	held        rail.Particulars // of the debit under the key, as last reported by the rail
+	debited      bool             // this run has made a debit call
+	debitInDoubt bool             // this run's debit call had no certain answer
+	invalid      bool             // the rail has answered Invalid
+	answered     bool             // the rail has answered a call of this run
+	held         rail.Particulars // of the debit under the key, as last reported by the rail
 }
 
 // payee is the organisation and the Site that a row pays, and the currency.
@@ -123,7 +123,7 @@ func (r *rowRun) mayHaveCalled() bool {
 // next returns the call that follows the rail's answer to a call or, with callNone, the row's
 // result.
 func (r *rowRun) next(call railCall, answer rail.Result) (railCall, models.RowResult) {
-	calledBefore := r.row.InDoubt || r.debited || r.needsLookup // an earlier debit may have arrived
+	calledBefore := r.row.InDoubt || r.debited || r.debitInDoubt // an earlier debit may have arrived
 	r.noteAnswer(call, answer)
 	if answer.Status == rail.Conflict || r.conflicts() {
 		return callNone, r.undecidable(models.AlertRailConflict)
@@ -159,8 +159,8 @@ func (r *rowRun) next(call railCall, answer rail.Result) (railCall, models.RowRe
 		}
 	case rail.Unknown, rail.Conflict:
 	}
-	if call == callDebit && !r.needsLookup {
-		r.needsLookup = true
+	if call == callDebit && !r.debitInDoubt {
+		r.debitInDoubt = true
 		return callLookup, models.RowResult{}
 	}
 	return callNone, r.unsettled()
@@ -208,7 +208,7 @@ func (r *rowRun) closedOutcome() models.RowOutcome {
 // certainly not debited. A row with a debit call in doubt stays in doubt.
 func (r *rowRun) released() models.RowResult {
 	result := r.unsettled()
-	result.Release = !r.row.InDoubt && !r.needsLookup
+	result.Release = !r.row.InDoubt && !r.debitInDoubt
 	return result
 }
 

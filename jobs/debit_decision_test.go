@@ -289,7 +289,7 @@ func TestDecisionsKeepTheRules(t *testing.T) {
 				t.Fatalf("answer %s, result %+v", status, result)
 			}
 		}
-		if result.Outcome != "" && !result.FromRail && (row.row.InDoubt || !row.certain || row.needsLookup) {
+		if result.Outcome != "" && !result.FromRail && (row.row.InDoubt || !row.certain || row.debitInDoubt) {
 			t.Fatalf("closed without an answer of the rail: %+v of %+v", result, row)
 		}
 		if maybeDebited && row.certain && (result.Outcome != "" || result.Release) {

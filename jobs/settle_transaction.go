@@ -165,7 +165,7 @@ func (s *settlement) recheck(ctx context.Context, row *rowRun) bool {
 	if s.lost = errors.Is(err, models.ErrNotFound); err != nil && !s.lost {
 		s.job.Log.WarnContext(ctx, "cannot confirm the lease", logs.Outage(err), "error", err)
 	}
-	row.late = err == nil && phase != models.PhaseAttempt
+	row.late = row.late || err == nil && phase != models.PhaseAttempt
 	return err == nil
 }
 

@@ -79,7 +79,8 @@ func (s *Store) DecideRow(
 // DecidePayment ends a pending payment by an operator's decision. It returns the final status, and
 // the task that notifies the partner (zero: none). A debit gets its ledger entry. Errors:
 // ErrNotFound; ErrNoDecisionNeeded if the payment intent is not pending, or a worker is asking the
-// rail about it.
+// rail about it. A refused decision raises no alert, whatever it says: reconciliation finds a debit
+// without an entry.
 func (s *Store) DecidePayment(
 	ctx context.Context, id PaymentIntentID, decision DebitDecision,
 ) (TransactionStatus, TaskID, error) {

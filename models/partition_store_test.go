@@ -260,7 +260,8 @@ func TestDropPartitionKeepsRowsOfBatches(t *testing.T) {
 			total_amount, currency, submitted_at, settle_by, fingerprint)
 		VALUES (?, ?, ?, 'batch', 1, 1, 1, 1, 'AUD', 1, svc_now(), '')`, p.site.ID, batch, p.site.OrganisationID)
 	for _, most := range []int{0, 1, 1000} {
-		if dropped := p.strings("SELECT drop_partition('batch_rows', ?, 0, ?)::text", name, most); dropped[0] != "false" {
+		dropped := p.strings("SELECT drop_partition('batch_rows', ?, 0, ?)::text", name, most)
+		if dropped[0] != "false" {
 			t.Errorf("dropped while %d rows may move: %s", most, dropped[0])
 		}
 	}

@@ -12,8 +12,8 @@ type DifferenceKind string
 
 // The kinds of differences.
 const (
-	// DifferenceInFlight: the rail debited an open row or payment, or has not decided yet. Such a
-	// difference passes by itself, and needs no operator.
+	// DifferenceInFlight: the rail debited an open row or payment, or has not answered about an
+	// entry. Such a difference passes by itself, or becomes a finding after RailMemory.
 	DifferenceInFlight DifferenceKind = "inFlight"
 	// DifferenceUnknown: the rail debited under a key that no row or payment has.
 	DifferenceUnknown DifferenceKind = "railDebitUnknown"

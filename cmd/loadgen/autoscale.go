@@ -197,7 +197,7 @@ func (a *autoscale) control(ctx context.Context) error {
 	return every(ctx, time.Duration(float64(a.scaling.PollingInterval)/a.speed), func() error {
 		samples := a.fleet.scrape(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the run has ended, and the samples are incomplete
 		}
 		readings := make([]reading, len(a.queries))
 		for i, q := range a.queries {

@@ -209,7 +209,16 @@ func compare(few, many []*listCell) (times, blocks []ratio) {
 		})
 	}
 	ends := func(all []ratio, median string) []ratio {
-		slices.SortFunc(all, func(a, b ratio) int { return cmp.Compare(a.Value, b.Value) })
+		slices.SortFunc(all, func(a, b ratio) int {
+			switch {
+			case a.isNumber() == b.isNumber():
+				return cmp.Compare(a.Value, b.Value)
+			case a.isNumber():
+				return -1
+			default: // a division by 0 is the worst
+				return 1
+			}
+		})
 		middle := all[len(all)/2]
 		middle.Name = median
 		return []ratio{middle, all[len(all)-1]}

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// The SQL of exactly one statement of package models has each text, outside of comments: comments
-// may be reworded.
-func TestReaderClaimsNameOneStatement(t *testing.T) {
+// Exactly one file of package models has each text, outside of comments: comments may be reworded.
+func TestReaderClaimsNameOneFile(t *testing.T) {
 	t.Parallel()
 	comment := regexp.MustCompile(`(?m)^\s*(--|//).*$`)
 	for _, c := range readerClaims {

@@ -231,7 +231,8 @@ func TestAuditReadsTheRailOfTheDatabase(t *testing.T) {
 		must(t, store.ReplaceRail(t.Context(), rail, ""))
 		for _, environment := range []string{"", string(models.EnvSandbox)} {
 			code, out, stderr := svc(t, with(a.env, "SVC_ENV", environment), "admin", "audit")
-			if found := strings.Contains(out, "what the rail debited"); found != (rail == "sandbox") || found != (code != 0) {
+			found := strings.Contains(out, "what the rail debited")
+			if found != (rail == "sandbox") || found != (code != 0) {
 				t.Errorf("%s rail, SVC_ENV %q: %d, %s%s", rail, environment, code, out, stderr)
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"partnerbilling/api/client"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
@@ -91,6 +93,15 @@ func (f *fleet) startAPI() {
 func (f *fleet) startWorker() {
 	f.Helper()
 	f.workers = append(f.workers, startSvc(f.T, f.env, "worker"))
+}
+
+// awaitServers waits until Redis lists a worker as the dispatcher counts it.
+func (f *fleet) awaitServers(client *redis.Client) {
+	f.Helper()
+	f.await("a worker is listed", func() bool {
+		servers, err := client.Keys(f.Context(), "asynq:servers:*").Result()
+		return err == nil && len(servers) > 0
+	})
 }
 
 // with returns env with further variables, given as alternating names and values.

@@ -10,6 +10,7 @@ import (
 	"partnerbilling/api/client"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/queue/queuetest"
 )
 
 // While Redis is down, an API and a worker under load log about it once a second at most. Each line
@@ -23,8 +24,9 @@ func TestRedisOutageLogsOnceASecond(t *testing.T) {
 	for i := range customers {
 		modelstest.Customer(t, f.store, f.site.ID, fmt.Sprint(i), models.BehaviourPays)
 	}
-	f.startAPI()
 	f.startWorker()
+	f.awaitServers(queuetest.Client(t, f.redis.URL))
+	f.startAPI() // its first count of the fleet finds the worker, so it dispatches
 	f.submit(1)
 	if _, err := f.api.AwaitBatch(t.Context(), f.site.ID.String(), f.batches[0]); err != nil {
 		t.Fatal(err)

@@ -164,10 +164,7 @@ func TestDashboardWithLeastRights(t *testing.T) {
 	f := newRightsFleet(t)
 	f.use("svc")
 	f.start(models.BehaviourPays)
-	f.await("workers are running", func() bool {
-		servers, err := f.admin.Keys(t.Context(), "asynq:servers:*").Result()
-		return err == nil && len(servers) > 0
-	})
+	f.awaitServers(f.admin)
 	for _, worker := range f.workers {
 		worker.kill()
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,8 +18,8 @@ func (c *ctl) apiCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "api METHOD PATH", Short: "Call any operation of the API, and print its answer",
 		Long: `Call any operation of the API, and print the body of its answer. {siteId} in the path stands for
-the Site. If the answer is lost, the command repeats a GET, and a call with the header
-Idempotency-Key.`,
+the Site. If the answer is lost, the command repeats a GET. It also repeats the creation of an
+invitation or a payment intent with the header Idempotency-Key.`,
 		Example: "  svcctl api GET '/billing/sites/{siteId}/customers?limit=5'\n" +
 			"  svcctl api POST /webhooks/events/redelivery --data '{\"status\":\"failed\"}'",
 		Args: cobra.ExactArgs(2),
@@ -32,8 +33,8 @@ Idempotency-Key.`,
 }
 
 // callAPI calls an operation and prints the body of the answer. body is sent as JSON, unless it is
-// nil. Each header has the form "Name: value". If the answer is lost, callAPI repeats a GET, and a
-// call with an Idempotency-Key.
+// nil. Each header has the form "Name: value". If the answer is lost, callAPI repeats a GET, and an
+// operation that takes an Idempotency-Key and has one.
 func (c *ctl) callAPI(ctx context.Context, method, path string, body any, headers []string) error {
 	if !strings.HasPrefix(path, "/") {
 		return fail(exitUsage, "PATH must begin with a slash")
@@ -50,6 +51,8 @@ func (c *ctl) callAPI(ctx context.Context, method, path string, body any, header
 	if err != nil {
 		return err
 	}
+	keyed := call.Header.Get("Idempotency-Key") != "" && takesKey(method, path)
+	call.Repeatable = method == http.MethodGet || keyed
 	if strings.Contains(path, siteVariable) {
 		site, err := c.siteOf(s)
 		if err != nil {
@@ -57,12 +60,20 @@ func (c *ctl) callAPI(ctx context.Context, method, path string, body any, header
 		}
 		call.Path = atSite(path, site)
 	}
-	call.Repeatable = method == http.MethodGet || call.Header.Get("Idempotency-Key") != ""
 	response, err := api.Do(ctx, call)
 	if err != nil {
 		return err
 	}
 	return c.printBody(response)
+}
+
+// takesKey reports whether the operation of a method and a path takes an Idempotency-Key. The
+// service ignores the header on all others.
+func takesKey(method, path string) bool {
+	return slices.ContainsFunc(operations, func(op operation) bool {
+		before, after, _ := strings.Cut(op.path, siteVariable)
+		return op.keyed && op.method == method && strings.HasPrefix(path, before) && strings.HasSuffix(path, after)
+	})
 }
 
 // printBody prints a JSON body with indentation, and any other body as it is. On a terminal it

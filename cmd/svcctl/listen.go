@@ -118,7 +118,7 @@ func (l *listening) run(ctx context.Context) error {
 		}
 		if err != nil {
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // an interruption is no failure
+				return nil // an interruption is no failure
 			}
 			return err
 		}

@@ -59,6 +59,7 @@ type printer struct {
 	width   int        // of the terminal, in columns; 0 for none
 	rows    [][]string // of a table, until end prints it
 	items   int        // that item and object have received
+	ended   bool       // end was called
 }
 
 // newPrinter returns a printer for standard output, in the format of --output.
@@ -138,6 +139,7 @@ func (p *printer) csvHeader() []byte { return csvtable.AppendRecord(nil, p.csvFi
 // end prints the rest of a list: the whole table, the closing bracket of JSON, or the header of CSV
 // without items.
 func (p *printer) end() error {
+	p.ended = true
 	var err error
 	switch p.format {
 	case outputJSON:
@@ -166,7 +168,7 @@ func (p *printer) end() error {
 // abort ends a list that an error has interrupted, so that the items before the error are printed.
 // It returns the error. It does nothing without an error, and prints nothing without items.
 func (p *printer) abort(err error) error {
-	if err == nil || p.items == 0 {
+	if err == nil || p.items == 0 || p.ended {
 		return err
 	}
 	return errors.Join(err, p.end())

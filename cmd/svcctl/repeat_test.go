@@ -12,6 +12,7 @@ func TestActsAreNotRepeated(t *testing.T) {
 	for _, args := range [][]string{
 		{"endpoints", "delete", "default"}, {"endpoints", "test"}, {"events", "redeliver", "evt_1"},
 		{"events", "redeliver-all", "--status", "failed"}, {"secret", "rotate"}, {"api", "POST", "/x"},
+		{"api", "POST", "/webhooks/secret/rotation", "-H", "Idempotency-Key: k"},
 	} {
 		var calls atomic.Int32
 		server := newAPI(t, map[string]http.HandlerFunc{"/": func(w http.ResponseWriter, _ *http.Request) {
@@ -29,15 +30,16 @@ func TestActsAreNotRepeated(t *testing.T) {
 func TestKeyedCallsAreRepeated(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
-	server := newAPI(t, map[string]http.HandlerFunc{"POST /x": func(w http.ResponseWriter, r *http.Request) {
+	create := func(w http.ResponseWriter, r *http.Request) {
 		if calls.Add(1) == 1 {
 			w.Header().Set("Content-Length", "100")
 			_, _ = w.Write([]byte(`{"data":`))
 			return
 		}
 		answer(`{}`)(w, r)
-	}})
-	r := svcctl(t.Context(), server.URL, "api", "post", "/x", "-H", "idempotency-key: k")
+	}
+	server := newAPI(t, map[string]http.HandlerFunc{"POST /checkout/{site}/payment-intent": create})
+	r := svcctl(t.Context(), server.URL, "api", "post", "/checkout/s/payment-intent", "-H", "idempotency-key: k")
 	if r.code != 0 || calls.Load() != 2 {
 		t.Errorf("%d calls, %+v", calls.Load(), r)
 	}

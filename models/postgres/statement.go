@@ -24,7 +24,7 @@ type Args map[string]any
 
 // SQL parses the text of a statement. The name of an argument consists of a to z, 0 to 9 and _, and
 // does not begin with a digit. A colon in a literal, quoted name, comment or cast (::) begins no
-// argument. SQL panics at a dollar quote or an escape string (E”), which it does not parse.
+// argument. SQL panics at a dollar quote or an escape string (E'...'), which it does not parse.
 func SQL(text string) Statement {
 	var s Statement
 	var out strings.Builder
@@ -98,6 +98,7 @@ func skip(text string) int {
 	case text[0] == '"':
 		return through(text, 1, "\"")
 	case text[0] == '$' && dollarQuote.MatchString(text), strings.HasPrefix(text, "E'"), strings.HasPrefix(text, "e'"):
+		//nolint:forbidigo // the texts of statements are constants
 		panic("postgres: a statement has a dollar quote or an escape string: " + text)
 	}
 	n := 0

@@ -56,7 +56,7 @@ func (c *Console) moveClock(v *visit) error {
 		n, ok := parseHours(hours)
 		if !ok {
 			return v.clockPage(http.StatusBadRequest, hours,
-				[]fault{{Message: "The hours must be a number.", Target: "hours"}})
+				[]fault{{Message: "The hours must be a number in range.", Target: "hours"}})
 		}
 		ms = n
 	}

@@ -1857,7 +1857,7 @@ export interface components {
         };
         RotateWebhookSecret: {
             /** @description The time at which x-svc-signature moves; at most 30 days ahead, by default in 24 hours. A past time means now. */
-            activateAt?: components["schemas"]["Millis"];
+            activateAt?: components["schemas"]["MillisBound"];
         };
         RowCorrectedEvent: {
             batchReference: components["schemas"]["Reference"];
