@@ -4,8 +4,8 @@
 // transaction, so that the next run can continue after a crash at any point. Files named
 // NNNN_theme.up.sql build indexes concurrently. Their statements run one by one outside of a
 // transaction, and a run after a crash repeats them. Migrations are additive: the binary of a
-// release also runs on the next release's schema, so that a fleet can be upgraded replica by
-// replica. A released file never changes, not even in a comment: databases record its checksum.
+// release also runs on the next release's schema, so that a fleet can be upgraded process by
+// process. A released file never changes, not even in a comment: databases record its checksum.
 //
 // Migrations run beside live traffic. While a statement waits for a lock, later requests wait
 // behind it. The statement therefore gives up after lockTimeout, and Up tries again later.
@@ -48,8 +48,8 @@ const (
 	// apartLockTimeout is lockTimeout for statements outside of a transaction. Their waits block
 	// neither reads nor writes.
 	apartLockTimeout = 5 * time.Minute
-	// stepTimeout bounds each statement outside of a transaction, and each migration in one
-	// transaction. After answerTimeout without the server's answer, the connection is closed.
+	// stepTimeout bounds each statement. After answerTimeout without the server's answer, the
+	// connection is closed.
 	stepTimeout   = time.Hour
 	answerTimeout = stepTimeout + time.Minute
 )

@@ -13,9 +13,9 @@ import (
 // "never seen" does not prove that nothing was debited.
 const RailMemory = 7 * 24 * time.Hour
 
-// BatchKey is the digest of a batch that the rail keys of its rows contain. It derives from fields
-// that a partner repeats when it submits a batch once more after the database has lost it. The rows
-// then have the same rail keys as before, and the rail debits none of them twice.
+// BatchKey is the digest of a batch that the rail keys of its rows contain. It derives from values
+// that stay the same when a partner submits a batch once more after the database has lost it. The
+// rows then have the same rail keys as before, and the rail debits none of them twice.
 type BatchKey [sha256.Size]byte
 
 // NewBatchKey derives the key of a batch from its Site, its batchReference and its generation: the

@@ -19,7 +19,7 @@ const (
 )
 
 // appendPNG appends a code as a PNG. The code is square. Bit x of rows[y] is the module in column x
-// of line y.
+// of row y.
 func appendPNG(into []byte, rows []uint64) []byte {
 	modules := len(rows) + 2*quietZone
 	wide := (minSize + 8*modules - 1) / (8 * modules) // bytes per module in a line
@@ -65,16 +65,6 @@ func appendLines(into []byte, rows []uint64, wide int) []byte {
 }
 
 // deflater writes a DEFLATE stream (RFC 1951) of a single block, with the same Huffman codes for
-// every picture. The codes suit lines of white (0) and black (255) bytes, mostly white, of which
-// most equal the line above:
-//
-//	literal 0       0
-//	literal 255     10
-//	284, 285        110000, 110001      lengths 227 to 258
-//	256 to 283      1100100 to 1111111  end of block, lengths 3 to 226
-//	distances       0, 10, 11           33 to 48, 49 to 64, 65 to 96
-//
-// deflater writes a DEFLATE stream (RFC 1951) of a single block, with the same Huffman codes for
 // every picture. The codes suit lines of white (0) and black (255) bytes. Most bytes are white, and
 // most lines equal the line above:
 //
@@ -90,7 +80,7 @@ type deflater struct {
 	pending      uint64 // bits not yet in out, the first one lowest
 	pendingBits  int    // their number
 	stride, wide int    // bytes per line, and per module in a line
-	low, high    uint64 // the sums A and B of the checksum Adler-32 (RFC 1950)
+	low, high    uint64 // the sums s1 and s2 of the checksum Adler-32 (RFC 1950)
 }
 
 // bitString is a string of count bits. The lowest bit is written first.

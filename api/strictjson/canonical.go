@@ -9,7 +9,7 @@ import (
 
 // Canonical returns the canonical form of a value, which is the same for all texts with the same
 // parsed value. It has no white space, members sorted by code points, and uniform string escapes.
-// It preserves the order of elements, code points and number literals.
+// It keeps the order of elements, and leaves code points and number literals as they are.
 func Canonical(v Value) []byte {
 	var c canonicaliser
 	size := 0

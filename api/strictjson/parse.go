@@ -104,8 +104,8 @@ func countValues(data []byte, limit int) int {
 	return n
 }
 
-// endOfString returns the index of the closing quote of the string that opens at i, or a later
-// index if it is not closed.
+// endOfString returns the index of the closing quote of the string that opens at i, or an index
+// past the end of data if it is not closed.
 func endOfString(data []byte, i int) int {
 	for i++; i < len(data) && data[i] != '"'; i++ {
 		if data[i] == '\\' {

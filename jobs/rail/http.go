@@ -128,7 +128,8 @@ func (h *HTTP) Debit(ctx context.Context, debits []Debit, report func(i int, r R
 	h.each(len(debits), func(i int) { report(i, h.debit(ctx, debits[i])) })
 }
 
-// debit sends one debit. Its result is Unavailable if nothing was sent.
+// debit sends one debit. Its result is Invalid if the debit fails Validate, and Unavailable if a
+// valid one was not sent.
 func (h *HTTP) debit(ctx context.Context, d Debit) Result {
 	if err := d.Validate(); err != nil {
 		return Result{Status: Invalid, Detail: err.Error()}

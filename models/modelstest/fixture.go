@@ -57,8 +57,8 @@ func Customer(
 // Agreement returns the agreement under which Customer signs up a link.
 func Agreement(link models.CustomerLink) string { return "agreement of " + link.ID.String() }
 
-// Batch returns a submission with one row for each customer reference. The amounts are 100, 101, …
-// minor units. The fingerprint derives from the batch reference and the rows.
+// Batch returns a batch to submit, with one row for each customer reference. The amounts are 100,
+// 101, … minor units. The fingerprint derives from the batch reference and the rows.
 func Batch(site models.Site, reference string, customers ...string) models.NewBatch {
 	batch := models.NewBatch{
 		SiteID: site.ID, OrganisationID: site.OrganisationID, Reference: reference, TraceID: models.NewTraceID(),

@@ -144,8 +144,8 @@ func (r *Keyring) Open(sealed, aad []byte) ([]byte, error) {
 	return nil, fmt.Errorf("%w: the ring has no master key %q", ErrOpen, id)
 }
 
-// Reseal opens a sealed value and seals it under the first key. It returns a value that is under
-// that key already as it is, with changed false. Errors are those of Open.
+// Reseal opens a sealed value and seals it under the first key. A value that is under that key
+// already is returned as it is, with changed false. Errors are those of Open.
 func (r *Keyring) Reseal(sealed, aad []byte) (resealed []byte, changed bool, err error) {
 	plain, err := r.Open(sealed, aad)
 	if err != nil {

@@ -97,9 +97,9 @@ func (c *checker) goFile(text []byte) error {
 	return nil
 }
 
-// comment checks one line of a comment for retired words. It also checks the width if alone says
-// that no code precedes the comment, and the line has no URL. The linter lll limits the width of
-// lines with code.
+// comment checks one line of a comment for retired words. If no code precedes the comment (alone)
+// and the line has no URL, it also checks the width. The linter lll limits the width of lines with
+// code.
 func (c *checker) comment(line int, alone bool, text string) {
 	if alone && !strings.Contains(text, "://") {
 		if width := columns(c.lines[line-1]); width > maxComment {

@@ -100,8 +100,8 @@ func (v *visit) redeliverEvent() error {
 	return v.back("The event will be delivered again.")
 }
 
-// redeliverEvents schedules the events that match the form's filter for another delivery. The
-// message says from when to repeat it if not all events fit.
+// redeliverEvents schedules the events that match the form's filter for another delivery. If one
+// redelivery cannot take all of them, the message says from which time to continue.
 func (v *visit) redeliverEvents() error {
 	var done models.Redelivery
 	err := v.act(models.ActRedeliverForPartner, func(ctx context.Context) error {

@@ -155,7 +155,7 @@ type Stop struct {
 }
 
 // Stops presses Tab until the focus leaves the page, and returns the elements that had the focus.
-// It fails the test if one of them does not show its focus, and for more than 200 elements.
+// It fails the test if one of them does not show its focus, and for 200 elements or more.
 func (tab *Tab) Stops() []Stop {
 	tab.t.Helper()
 	tab.inject()

@@ -155,7 +155,8 @@ func (m *machine) raceCancel(rt *rapid.T) {
 			byCancel = Cancel(rt.Context(), rt, m.fixture.Rail, key)[0]
 		}
 	})
-	// The cancellation came first: an earlier debit would have been recorded, or Unavailable.
+	// The cancellation came first: an earlier valid debit would have been recorded, or Unavailable.
+	// For an invalid one the order makes no difference.
 	if byCancel.Status == rail.Cancelled && m.model.lookup(key) == notFound && byDebit.Status != rail.Unavailable {
 		m.model.cancel(key)
 	}
