@@ -220,26 +220,6 @@ func (s *Server) checkVersion(_ context.Context, r *Request) error {
 	}
 }
 
-// readIdempotencyKey reads the header Idempotency-Key on the routes that accept it.
-func (s *Server) readIdempotencyKey(_ context.Context, r *Request) error {
-	if !r.route.Idempotent {
-		return nil
-	}
-	keys := r.headers(headerIdempotencyKey)
-	if len(keys) == 0 {
-		return nil
-	}
-	if len(keys) > 1 || !isIdempotencyKey(keys[0]) {
-		return RefuseField(InvalidHeader, headerIdempotencyKey, "must be 1 to 255 visible ASCII characters, once")
-	}
-	r.IdempotencyKey = keys[0]
-	return nil
-}
-
-func isIdempotencyKey(s string) bool {
-	return len(s) >= 1 && len(s) <= 255 && strings.IndexFunc(s, func(c rune) bool { return c < '!' || c > '~' }) < 0
-}
-
 // checkQuery parses the query. Every unknown, repeated or malformed parameter is a fault. The
 // faults of a list are answered later, together with the faults of its filters. But a list refuses
 // a malformed cursor, or a cursor with other parameters, at once as an invalid pagination link.
