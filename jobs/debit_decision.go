@@ -123,7 +123,7 @@ func (r *rowRun) mayHaveCalled() bool {
 // next returns the call that follows the rail's answer to a call or, with callNone, the row's
 // result.
 func (r *rowRun) next(call railCall, answer rail.Result) (railCall, models.RowResult) {
-	calledBefore := r.row.InDoubt || r.debited || r.debitInDoubt // an earlier debit may have arrived
+	calledBefore := r.row.InDoubt || r.debited // an earlier debit may have arrived
 	r.noteAnswer(call, answer)
 	if answer.Status == rail.Conflict || r.conflicts() {
 		return callNone, r.undecidable(models.AlertRailConflict)
