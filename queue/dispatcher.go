@@ -202,8 +202,9 @@ func (d *Dispatcher) bounds(q models.Queue) models.Dispatch {
 		slots := d.fleet.slots(q)
 		b.InFlight, b.Total = max(1, slots/2), max(1, slots*3/4)
 	case models.QueueWebhooks:
-		slots := max(d.fleet.slots(q), defaultSlots[q])                                 // Total must exceed MinRoom
-		b.Limit, b.Total, b.MinRoom = webhookClaimLimit, 4*slots, webhookClaimLimit*3/4 // see models.Dispatch
+		// Total must exceed MinRoom: see models.Dispatch.
+		slots := max(d.fleet.slots(q), defaultSlots[q])
+		b.Limit, b.Total, b.MinRoom = webhookClaimLimit, 4*slots, webhookClaimLimit*3/4
 	case models.QueueCheckout, models.QueueSweeps: // few tasks at a time
 	}
 	if d.cfg.InFlight > 0 {
