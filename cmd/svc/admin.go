@@ -223,7 +223,7 @@ func (p *program) auditCommand() *cobra.Command {
 			if err != nil && !errors.Is(err, models.ErrNotFound) { // not found: there are no debits yet
 				return err
 			}
-			found, err := store.Audit(ctx, deployment.Rail == "sandbox")
+			found, err := store.Audit(ctx, deployment.Rail == railSandbox)
 			if err != nil {
 				return err
 			}

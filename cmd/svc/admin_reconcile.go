@@ -94,7 +94,7 @@ func (p *program) reconcile(ctx context.Context, cfg *Config, store *models.Stor
 // openAdminRail creates the rail adapter for a command of svc admin. The returned function closes
 // the adapter.
 func (c *Config) openAdminRail(store *models.Store) (rail.Rail, func() error, error) {
-	if c.railName() == "sandbox" {
+	if c.railName() == railSandbox {
 		return rail.NewSandbox(store), func() error { return nil }, nil
 	}
 	var client redis.UniversalClient

@@ -195,7 +195,7 @@ func (c *Config) check() error {
 	if !(c.OTLPRatio > 0 && c.OTLPRatio <= 1) { // also refuses NaN
 		refuse("SVC_OTLP_RATIO", "must be above 0 and at most 1")
 	}
-	oneOf("SVC_RAIL", c.Rail, "", "sandbox", "http")
+	oneOf("SVC_RAIL", c.Rail, "", railSandbox, railHTTP)
 	oneOf("SVC_WEBHOOK_LOOPBACK", c.WebhookLoopback, "", "on", "off")
 	if len(c.RailID) > 64 || strings.IndexFunc(c.RailID, func(r rune) bool { return r < '!' || r > '~' }) >= 0 {
 		refuse("SVC_RAIL_ID", "must be at most 64 visible ASCII characters")

@@ -67,7 +67,7 @@ func readSecretFiles(values map[string]string) error {
 func (c *Config) checkProduction() error {
 	var errs []error
 	refuse := func(variable, complaint string) { errs = append(errs, fmt.Errorf("%s %s", variable, complaint)) }
-	if c.railName() != "http" {
+	if c.railName() != railHTTP {
 		refuse("SVC_RAIL", "must be http in production")
 	}
 	if c.WebhookLoopback != "" {

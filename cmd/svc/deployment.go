@@ -20,6 +20,12 @@ func (c *Config) deployment(usesRail bool) models.Deployment {
 	return d
 }
 
+// The names of the rail adapters, as in SVC_RAIL and models.Deployment.
+const (
+	railSandbox = "sandbox"
+	railHTTP    = "http"
+)
+
 // railName returns the name of the rail adapter: SVC_RAIL, or else http in production and sandbox
 // elsewhere.
 func (c *Config) railName() string {
@@ -27,9 +33,9 @@ func (c *Config) railName() string {
 	case c.Rail != "":
 		return c.Rail
 	case c.Env == models.EnvProduction:
-		return "http"
+		return railHTTP
 	default:
-		return "sandbox"
+		return railSandbox
 	}
 }
 

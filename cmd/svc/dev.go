@@ -211,7 +211,7 @@ func (d *dev) assemble(ctx context.Context, s *service, ln net.Listener) (creden
 	}
 	return creds, s.addAPI(ctx, ln, func(cfg *api.Config) {
 		d.links = console.NewSignInLinks(d.printNextLink)
-		cfg.Sandbox.Clock, cfg.Sandbox.Links, cfg.Sandbox.Faults = true, d.links, s.cfg.railName() == "sandbox"
+		cfg.Sandbox.Clock, cfg.Sandbox.Links, cfg.Sandbox.Faults = true, d.links, s.cfg.railName() == railSandbox
 		mountOperatorPages(cfg, pages)
 	})
 }

@@ -60,7 +60,7 @@ func (s *service) newOperatorPages(store *models.Store) (http.Handler, error) {
 // railLookUp returns the function with which the operators' pages ask the rail about a rail key. It
 // returns nil if the rail is a gateway whose URL or key is not configured.
 func (s *service) railLookUp(store *models.Store) (func(context.Context, string) (ops.RailAnswer, error), error) {
-	if s.cfg.railName() == "http" && (s.cfg.RailURL == "" || s.cfg.RailKey == "") {
+	if s.cfg.railName() == railHTTP && (s.cfg.RailURL == "" || s.cfg.RailKey == "") {
 		return nil, nil
 	}
 	payments, _, err := s.openRail(store)

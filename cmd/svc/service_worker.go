@@ -98,7 +98,7 @@ func (s *service) awaitRedis(ctx context.Context) bool {
 // The sandbox rail has capacity for all tasks of the worker, so that slow accounts in batches do
 // not delay payments.
 func (s *service) openRail(store *models.Store) (payments rail.Rail, concurrency int, err error) {
-	if s.cfg.railName() == "sandbox" {
+	if s.cfg.railName() == railSandbox {
 		return rail.NewSandbox(store), s.cfg.Concurrency*models.ChunkRows + s.cfg.CheckoutConcurrency, nil
 	}
 	gateway, err := s.cfg.openGateway(s.redis)
