@@ -16,6 +16,7 @@ import (
 
 	"partnerbilling/api"
 	"partnerbilling/api/ratelimit"
+	"partnerbilling/deploy/local/localtest"
 	"partnerbilling/models"
 	"partnerbilling/models/postgres"
 )
@@ -145,7 +146,7 @@ func TestEveryRouteRequiresAToken(t *testing.T) {
 func TestEveryRouteIsUnavailableWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	m := newMatrixWith(t, func(*models.Store) *models.Store {
-		store, err := models.Open(postgres.Config{DSN: "postgres://svc@" + closedPort(t) + "/svc"})
+		store, err := models.Open(postgres.Config{DSN: "postgres://svc@" + localtest.FreeAddress(t) + "/svc"})
 		check(t, err)
 		t.Cleanup(func() { _ = store.Close() })
 		return store

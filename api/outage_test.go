@@ -19,6 +19,7 @@ import (
 	"partnerbilling/api/auth"
 	"partnerbilling/api/ratelimit"
 	"partnerbilling/deploy/local"
+	"partnerbilling/deploy/local/localtest"
 	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
@@ -122,15 +123,6 @@ func blackHole(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// closedPort returns an address that refuses connections.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	port, err := local.ReservePort()
-	check(t, err)
-	t.Cleanup(func() { _ = port.Close() })
-	return port.Address()
-}
-
 // An unavailable Redis delays no request by more than 50 ms. Other load on the machine may delay
 // single tries, so the best one counts. The test measures time and is not parallel.
 func TestNoRequestWaitsForRedis(t *testing.T) {
@@ -140,7 +132,7 @@ func TestNoRequestWaitsForRedis(t *testing.T) {
 	url := queuetest.Redis(t)
 	usual := newWired(t, store, keys, url).slowest()
 	for name, url := range map[string]string{"hangs": "redis://" + blackHole(t),
-		"refuses": "redis://" + closedPort(t)} {
+		"refuses": "redis://" + localtest.FreeAddress(t)} {
 		t.Run(name, func(t *testing.T) {
 			got := time.Minute
 			for range tries {
@@ -160,7 +152,7 @@ func TestNoRequestWaitsForRedis(t *testing.T) {
 func TestReadyWithoutRedis(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
-	w := newWired(t, store, newKeys(t, store), "redis://"+closedPort(t))
+	w := newWired(t, store, newKeys(t, store), "redis://"+localtest.FreeAddress(t))
 	ready := dataOf[struct {
 		Status string
 		Checks map[string]string
@@ -309,7 +301,7 @@ func TestFullQueueForPostgres(t *testing.T) {
 	store, err := models.Open(postgres.Config{DSN: modelstest.DSN(t), MaxConns: 1, MaxQueued: 2})
 	check(t, err)
 	t.Cleanup(func() { _ = store.Close() })
-	w := newWired(t, store, newKeys(t, store), "redis://"+closedPort(t))
+	w := newWired(t, store, newKeys(t, store), "redis://"+localtest.FreeAddress(t))
 	w.Get(w.path("/customers")).Expect(200)
 	connection, err := store.DB().Conn(t.Context())
 	check(t, err)

@@ -14,6 +14,7 @@ import (
 	"partnerbilling/api/apitest"
 	"partnerbilling/api/docs"
 	"partnerbilling/api/web/webtest"
+	"partnerbilling/deploy/local/localtest"
 	"partnerbilling/models"
 	"partnerbilling/models/postgres"
 )
@@ -186,7 +187,7 @@ func TestPagesInABrowser(t *testing.T) {
 	bare := newBilling(t, func(cfg *api.Config) { cfg.Sandbox = nil })
 	check(bare.Client, bare.offers(t, "production without a deep link"))
 	down := newBilling(t, func(cfg *api.Config) {
-		store, err := models.Open(postgres.Config{DSN: "postgres://svc@" + closedPort(t) + "/svc"})
+		store, err := models.Open(postgres.Config{DSN: "postgres://svc@" + localtest.FreeAddress(t) + "/svc"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -118,15 +118,6 @@ func await(t *testing.T, url string, status int) string {
 	}
 }
 
-// freeAddress reserves an address for a listener of the test.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	port, err := local.ReservePort()
-	must(t, err)
-	t.Cleanup(func() { _ = port.Close() })
-	return port.Address()
-}
-
 // configured returns the defaults of all configuration variables, by name.
 func configured(t *testing.T) map[string]string {
 	t.Helper()

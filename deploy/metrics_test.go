@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"partnerbilling/deploy/local/localtest"
+
 	"go.yaml.in/yaml/v4"
 )
 
@@ -33,7 +35,7 @@ func processes(t *testing.T) (urls []string) {
 			continue
 		}
 		if w.variables["SVC_OPS_LISTEN"] != "" {
-			w.variables["SVC_OPS_LISTEN"] = freeAddress(t)
+			w.variables["SVC_OPS_LISTEN"] = localtest.FreeAddress(t)
 		}
 		if w.name == "api" || w.name == "dashboard" {
 			w.variables["SVC_DATABASE_READ_URL"] = env.dsn // not a standby, so that the primary serves everything

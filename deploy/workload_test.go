@@ -20,6 +20,7 @@ import (
 
 	"partnerbilling/api/operator"
 	"partnerbilling/deploy/local"
+	"partnerbilling/deploy/local/localtest"
 	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/models/postgres"
@@ -204,14 +205,14 @@ func newEnvironment(t *testing.T) environment {
 func (e environment) start(t *testing.T, w workload) string {
 	t.Helper()
 	variables := e.variables(w)
-	address := freeAddress(t)
+	address := localtest.FreeAddress(t)
 	if w.kind == "Job" || w.name == "migrate" {
 		output(t, variables, w.args...)
 		return ""
 	}
 	variables["SVC_LISTEN"] = address
 	if variables["SVC_OPS_LISTEN"] == ":8081" {
-		variables["SVC_OPS_LISTEN"] = freeAddress(t)
+		variables["SVC_OPS_LISTEN"] = localtest.FreeAddress(t)
 	}
 	serve(t, variables, w.args...)
 	return "http://" + address

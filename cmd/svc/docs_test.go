@@ -23,6 +23,7 @@ import (
 
 	"partnerbilling/api/web/webtest"
 	"partnerbilling/deploy/local"
+	"partnerbilling/deploy/local/localtest"
 )
 
 // guideReceiver matches a program of the guide: its language and its text.
@@ -73,7 +74,7 @@ type receiver struct {
 func startReceiver(t *testing.T, language, program, environ string) *receiver {
 	t.Helper()
 	how := receiverCommands[language]
-	file, address := filepath.Join(t.TempDir(), how.file), freeAddress(t)
+	file, address := filepath.Join(t.TempDir(), how.file), localtest.FreeAddress(t)
 	host, port, _ := net.SplitHostPort(address)
 	for _, listen := range []string{"127.0.0.1:9000", `"127.0.0.1", 9000`, "'127.0.0.1', 9000"} {
 		own := strings.NewReplacer("127.0.0.1", host, "9000", port).Replace(listen)

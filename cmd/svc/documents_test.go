@@ -14,6 +14,7 @@ import (
 
 	"partnerbilling/cmd/cmdtest"
 	"partnerbilling/deploy/local"
+	"partnerbilling/deploy/local/localtest"
 )
 
 // transcriptBlock matches a shell block of a document, and the output block that follows it, if
@@ -59,7 +60,7 @@ func TestDocumentsAreTrueTranscripts(t *testing.T) {
 	d.start()
 	linkBinaries(t, filepath.Join(d.dir, "bin"))
 	const mark = "@@ end of a block @@"
-	receiver := freeAddress(t)
+	receiver := localtest.FreeAddress(t)
 	script := "set -eu\n"
 	var want, where []string
 	for _, document := range transcripts(t) {
@@ -95,17 +96,6 @@ func linkBinaries(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// freeAddress reserves an address for a listener of the test.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	port, err := local.ReservePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = port.Close() })
-	return port.Address()
 }
 
 // volatileValues match values that differ in each run.

@@ -22,6 +22,7 @@ import (
 	"partnerbilling/api/client"
 	"partnerbilling/cmd/cmdtest"
 	"partnerbilling/deploy/local"
+	"partnerbilling/deploy/local/localtest"
 )
 
 // commandLine is the svcctl of a partner.
@@ -120,7 +121,7 @@ func makeEvents(ctx context.Context, t *testing.T, api *client.Client, site stri
 // is stopped and killed.
 func TestListenForwardsOverRestarts(t *testing.T) {
 	d := newDevFolder(t)
-	d.env["SVC_LISTEN"] = freeAddress(t)
+	d.env["SVC_LISTEN"] = localtest.FreeAddress(t)
 	service, info := d.start()
 	api, site := partner(info, 0)
 	endpoint := need(api.PutWebhookEndpoint(t.Context(), client.DefaultEndpoint, "http://127.0.0.1:1/"))(t)
@@ -172,7 +173,7 @@ func TestListenForwardsOverRestarts(t *testing.T) {
 // killed, also one that is answered before the command has connected again.
 func TestTailFollowsOverRestarts(t *testing.T) {
 	d := newDevFolder(t)
-	d.env["SVC_LISTEN"] = freeAddress(t)
+	d.env["SVC_LISTEN"] = localtest.FreeAddress(t)
 	service, info := d.start()
 	api, _ := partner(info, 0)
 	stranger, _ := partner(info, 1)

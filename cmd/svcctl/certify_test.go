@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"testing"
 
 	"partnerbilling/api/client"
+	"partnerbilling/deploy/local/localtest"
 )
 
 // receiver answers a webhook with a status.
@@ -323,10 +325,9 @@ func TestCertifyTakesSecretsFromTheEnvironment(t *testing.T) {
 // A receiver that is not there is an error of the network, not of a rule.
 func TestCertifyNeedsAReceiver(t *testing.T) {
 	t.Parallel()
-	closed := httptest.NewServer(nil)
-	closed.Close()
-	r := svcctl(t.Context(), "", "webhooks", "certify", closed.URL, "--secret", testSecret(1))
-	if r.code != exitNetwork || r.out != "" || !strings.Contains(r.errOut, "no connection to "+closed.URL) {
+	closed := "http://" + localtest.FreeAddress(t)
+	r := svcctl(t.Context(), "", "webhooks", "certify", closed, "--secret", testSecret(1))
+	if r.code != exitNetwork || r.out != "" || !strings.Contains(r.errOut, "no connection to "+closed) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -335,12 +336,18 @@ func TestCertifyNeedsAReceiver(t *testing.T) {
 func TestCertifyPrintsTheVerdictsBeforeAnError(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"table", "json", "csv"} {
-		var server *httptest.Server
-		server = httptest.NewServer(receiver(func(*http.Request, []byte) int {
-			_ = server.Listener.Close() // the first rule has one webhook
+		ln, err := net.Listen("tcp", localtest.FreeAddress(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewUnstartedServer(receiver(func(*http.Request, []byte) int {
+			_ = ln.Close() // the first rule has one webhook
 			return http.StatusNoContent
 		}))
+		_ = server.Listener.Close()
+		server.Listener = ln
 		server.Config.SetKeepAlivesEnabled(false) // each webhook opens a connection
+		server.Start()
 		r := svcctl(t.Context(), "", "webhooks", "certify", server.URL, "--secret", testSecret(1), "-o", format)
 		server.Close()
 		if r.code != exitNetwork || !strings.Contains(r.out, rules[0].name) {

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"partnerbilling/api/client"
+	"partnerbilling/deploy/local/localtest"
 )
 
 // stream is an API with a stream of events. Each connection gets one event after its Last-Event-ID.
@@ -128,12 +129,7 @@ func TestListenForwards(t *testing.T) {
 	t.Parallel()
 	api := newStream(4)
 	server := newAPI(t, map[string]http.HandlerFunc{"GET /webhooks/listen": api.ServeHTTP})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := ln.Addr().String()
-	_ = ln.Close() // nothing listens at first
+	address := localtest.FreeAddress(t) // nothing listens at first
 	var mu sync.Mutex
 	var got []string
 	target := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"partnerbilling/deploy/local/localtest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -167,8 +169,7 @@ func TestExitCodes(t *testing.T) {
 		w.Header().Set("Content-Length", "100")
 		_, _ = w.Write([]byte(`{"data":`))
 	}})
-	closed := httptest.NewServer(nil)
-	closed.Close()
+	closed := "http://" + localtest.FreeAddress(t)
 	get := []string{"customers", "get", "ada"}
 	for name, c := range map[string]struct {
 		url  string
@@ -190,7 +191,7 @@ func TestExitCodes(t *testing.T) {
 		"no secret":          {"", []string{"receive"}, exitUsage, "WEBHOOK_SECRET or --secret must be whsec_"},
 		"not a number":       {"", []string{"intents", "create", "12.50"}, exitUsage, "AMOUNT"},
 		"not a URL":          {"ftp://x", get, exitUsage, "BASE_URL must be a URL"},
-		"nothing answers":    {closed.URL, get, exitNetwork, "nothing answers at " + closed.URL + ", the base URL of the environment"},
+		"nothing answers":    {closed, get, exitNetwork, "nothing answers at " + closed + ", the base URL of the environment"},
 		"another server":     {page.URL, get, exitNetwork, "does not answer like the service"},
 		"credentials":        {unauthorised.URL, get, exitAuthentication, "does not accept the client id and secret of the environment"},
 		"invalid request":    {token(400), get, exitAuthentication, "does not accept the client id and secret"},

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"partnerbilling/deploy/local/localtest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -120,8 +122,6 @@ func TestCompletion(t *testing.T) {
 			{"endpoint":"site_9","url":"https://y/"}]}`),
 		"GET /webhooks/events": refuse(http.StatusInternalServerError, "requests:internal"),
 	})
-	closed := httptest.NewServer(nil)
-	closed.Close()
 	for _, c := range []struct {
 		url  string
 		args []string
@@ -138,7 +138,7 @@ func TestCompletion(t *testing.T) {
 		{server.URL, []string{"logs", "list", "--method", ""}, "GET HEAD POST PUT DELETE"},
 		{server.URL, []string{"logs", "tail", ""}, ""},
 		{server.URL, []string{"events", "get", ""}, ""},
-		{closed.URL, []string{"customers", "get", ""}, ""},
+		{"http://" + localtest.FreeAddress(t), []string{"customers", "get", ""}, ""},
 		{"", []string{"customers", "get", ""}, ""},
 	} {
 		r := svcctl(t.Context(), c.url, append([]string{"__complete"}, c.args...)...)

@@ -1,11 +1,12 @@
 package main
 
 import (
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"partnerbilling/deploy/local/localtest"
 )
 
 // A webhook counts as sent once a connection is open, with TLS where the target asks for it.
@@ -21,19 +22,12 @@ func TestSendTellsWhatWasNotSent(t *testing.T) {
 		}
 	}))
 	t.Cleanup(silent.Close)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
 	for name, tt := range map[string]struct {
 		target      string
 		unreachable bool
 	}{
 		"answered with nothing":  {silent.URL, false},
-		"not listening":          {"http://" + closed.Addr().String(), true},
+		"not listening":          {"http://" + localtest.FreeAddress(t), true},
 		"no TLS behind https":    {strings.Replace(silent.URL, "http:", "https:", 1), true},
 		"a host that is unknown": {"http://host.invalid", true},
 	} {

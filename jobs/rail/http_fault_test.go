@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"partnerbilling/deploy/local"
+	"partnerbilling/deploy/local/localtest"
 	"partnerbilling/jobs/rail"
 	"partnerbilling/jobs/rail/railtest"
 	"partnerbilling/models"
@@ -139,17 +139,13 @@ func TestFaultsOverHTTP(t *testing.T) {
 // A failure before a request is sent certainly debits nothing.
 func TestFailuresBeforeSending(t *testing.T) {
 	t.Parallel()
-	closed, err := local.ReservePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = closed.Close() })
+	closed := localtest.FreeAddress(t)
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
 	for name, url := range map[string]string{
-		"refused":         "http://" + closed.Address(),
+		"refused":         "http://" + closed,
 		"no such host":    "http://gateway.invalid",
 		"bad certificate": secure.URL,
 		"not a port":      "http://127.0.0.1:0",

@@ -1,0 +1,23 @@
+// Package localtest gives tests addresses of this machine.
+package localtest
+
+import (
+	"testing"
+
+	"partnerbilling/deploy/local"
+)
+
+// FreeAddress returns an address of 127.0.0.1 whose port is reserved until the test ends. It
+// refuses connections until the test, or a program that the test starts, listens on it.
+//
+// The address of a listener that was closed is not reserved: another process may get its port, and
+// then answers in its place.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	port, err := local.ReservePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = port.Close() })
+	return port.Address()
+}
