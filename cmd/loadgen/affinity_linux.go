@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,7 +39,31 @@ func pinSelf(cpus []int) error {
 		mask[cpu/64] |= 1 << (cpu % 64)
 	}
 	defer runtime.GOMAXPROCS(len(cpus))
-	// A thread that starts during the first pass may inherit the CPUs of one that is not moved yet.
+	return eachThread(func(id int) error {
+		err := affinity(syscall.SYS_SCHED_SETAFFINITY, id, &mask)
+		if err == nil || errors.Is(err, syscall.ESRCH) { // the thread has ended
+			return nil
+		}
+		return fmt.Errorf("move to CPUs %v: %w", cpus, err)
+	})
+}
+
+// lowerPriority gives this process the lowest priority, and the processes that it starts later.
+func lowerPriority() error {
+	const lowest = 19
+	return eachThread(func(id int) error {
+		err := syscall.Setpriority(syscall.PRIO_PROCESS, id, lowest)
+		if errors.Is(err, syscall.ESRCH) { // the thread has ended
+			return nil
+		}
+		return os.NewSyscallError("setpriority", err)
+	})
+}
+
+// eachThread calls do with the id of each thread of this process. Threads that start later inherit
+// what do sets.
+func eachThread(do func(id int) error) error {
+	// A thread that starts during the first pass may inherit from one that do has not reached yet.
 	for range 2 {
 		threads, err := filepath.Glob(procFile(os.Getpid(), "task/*"))
 		if err != nil {
@@ -46,9 +71,8 @@ func pinSelf(cpus []int) error {
 		}
 		for _, path := range threads {
 			id, _ := strconv.Atoi(filepath.Base(path))
-			err := affinity(syscall.SYS_SCHED_SETAFFINITY, id, &mask)
-			if err != nil && err != syscall.ESRCH { //nolint:errorlint // a bare errno
-				return fmt.Errorf("move to CPUs %v: %w", cpus, err)
+			if err := do(id); err != nil {
+				return err
 			}
 		}
 	}

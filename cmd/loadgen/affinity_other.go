@@ -7,3 +7,6 @@ func ownCPUs() ([]int, error) { return nil, nil }
 
 // pinSelf does nothing. On Linux it pins this process to the CPUs.
 func pinSelf([]int) error { return nil }
+
+// lowerPriority does nothing. On Linux it gives this process the lowest priority.
+func lowerPriority() error { return nil }

@@ -19,12 +19,12 @@ func hostileCommand(out io.Writer) *cobra.Command {
 	cmd.Flags().DurationVar(&h.measured, "measure", 5*time.Second,
 		"duration of each attack, and of the measurement before it")
 	cmd.Flags().Float64Var(&h.rate, "rate", 100, "requests a second of the other partner")
-	cmd.Flags().IntVar(&h.bodies, "bodies", 30, "bodies of 1 MiB that are sent at once, every second")
-	cmd.Flags().IntVar(&h.unfinished, "unfinished", 600, "authenticated bodies that miss a byte")
-	cmd.Flags().IntVar(&h.connections, "connections", 3000, "idle, slow or unauthenticated connections")
-	cmd.Flags().Float64Var(&h.polls, "polls", 98, "held requests a second of the greedy partner")
-	cmd.Flags().Float64Var(&h.reads, "reads", 95, "reads of 600 KB a second of the greedy partner")
-	cmd.Flags().IntVar(&h.streams, "streams", 300, "streams of the greedy partner")
+	cmd.Flags().IntVar(&h.attackers.Bodies, "bodies", 30, "bodies of 1 MiB that are sent at once, every second")
+	cmd.Flags().IntVar(&h.attackers.Unfinished, "unfinished", 600, "authenticated bodies that miss a byte")
+	cmd.Flags().IntVar(&h.attackers.Connections, "connections", 3000, "idle, slow or unauthenticated connections")
+	cmd.Flags().Float64Var(&h.attackers.Polls, "polls", 98, "held requests a second of the greedy partner")
+	cmd.Flags().Float64Var(&h.attackers.Reads, "reads", 95, "reads of 600 KB a second of the greedy partner")
+	cmd.Flags().IntVar(&h.attackers.Streams, "streams", 300, "streams of the greedy partner")
 	cmd.Flags().IntVar(&h.requests, "requests", 12_000, "distinct hostile requests of each run")
 	cmd.Flags().Uint64Var(&h.seed, "seed", 1, "seed of the hostile requests of the first run")
 	cmd.Flags().StringVar(&h.only, "only", "", "run only the attacks whose name contains this")
@@ -39,17 +39,17 @@ func hostileCommand(out io.Writer) *cobra.Command {
 // The flags explain the numbers.
 type hostile struct {
 	pinned
-	measured                        time.Duration
-	rate, polls, reads              float64
-	bodies, unfinished, connections int
-	streams, requests               int
-	seed                            uint64
-	only                            string
-	memory                          string
+	attackers attackers
+	measured  time.Duration
+	rate      float64
+	requests  int
+	seed      uint64
+	only      string
+	memory    string
 
-	attackers []*batchClient // partners, each of an organisation of its own
-	victim    *call          // a call of the other partner, which creates a payment intent
-	partner   *loadClient    // of the other partner; keeps its connections
+	partners []*batchClient // the attacking ones
+	victim   *call          // a call of the other partner, which creates a payment intent
+	partner  *loadClient    // of the other partner; keeps its connections
 }
 
 // The targets: the maximum of the API's memory in MB, and the maximum of the other partner's p99
@@ -88,7 +88,7 @@ func (h *hostile) run(ctx context.Context) error {
 	if err := h.start(ctx); err != nil {
 		return err
 	}
-	attacks := slices.DeleteFunc(h.attacks(), func(a attack) bool { return !strings.Contains(a.name, h.only) })
+	attacks := slices.DeleteFunc(h.attackers.attacks(), func(a attack) bool { return !strings.Contains(a.name, h.only) })
 	probed := newRequestSeries()
 	results := make([]*attackSeries, len(attacks))
 	for i := range attacks {
@@ -132,12 +132,12 @@ func (h *hostile) measure(ctx context.Context, to *attackSeries) error {
 	if err := h.api.resetPeakMemory(); err != nil {
 		return err
 	}
-	attacking, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- to.attack.run(attacking) }()
+	attack, err := h.attackers.start(to.attack)
+	if err != nil {
+		return err
+	}
 	during, answered, err := h.latency(ctx)
-	stop()
-	if err := errors.Join(err, <-ended, checkRunning(h.api)); err != nil {
+	if err := errors.Join(err, checkRunning(attack, h.api), attack.terminate()); err != nil {
 		return err
 	}
 	to.alone.add(alone)
@@ -154,7 +154,7 @@ func (h *hostile) probeRequests(ctx context.Context, to *requestSeries) error {
 	if err != nil {
 		return err
 	}
-	maker, err := h.newRequestMaker(h.attackers[0], h.seed)
+	maker, err := h.newRequestMaker(h.partners[0], h.seed)
 	if err != nil {
 		return err
 	}
@@ -213,16 +213,18 @@ func (h *hostile) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for range h.bodies {
+	h.attackers.Address = h.address
+	for range h.attackers.Bodies {
 		p, _, err := h.newCaller(ctx, base)
 		if err != nil {
 			return err
 		}
-		h.attackers = append(h.attackers, p)
+		h.partners = append(h.partners, p)
+		h.attackers.Partners = append(h.attackers.Partners, attackingPartner{p.url, p.token})
 	}
 	if _, h.victim, err = h.newCaller(ctx, base); err != nil {
 		return err
 	}
 	h.partner = newLoadClient(openConns)
-	return h.submitLarge(ctx, h.attackers[0])
+	return h.submitLarge(ctx, h.partners[0])
 }

@@ -21,20 +21,34 @@ type attack struct {
 
 const mebibyte = 1 << 20 // bytes
 
+// attackers are partners, each of an organisation of its own, that attack the API together with
+// clients without a token. The flags of the command explain the numbers.
+type attackers struct {
+	Address  string // host and port of the API
+	Partners []attackingPartner
+
+	Polls, Reads                    float64
+	Bodies, Unfinished, Connections int
+	Streams                         int
+}
+
+// attackingPartner has the URL of its Site's batches and an access token.
+type attackingPartner struct{ URL, Token string }
+
 // attacks returns all attacks.
-func (h *hostile) attacks() []attack {
+func (a *attackers) attacks() []attack {
 	values := `{"batchReference":"b","x":[1` + strings.Repeat(",1", 523_990)
 	values += strings.Repeat(" ", mebibyte-2-len(values)) + "]}"
 	form := "POST /oauth2/token HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n" +
 		"Content-Length: 60000\r\n\r\ngrant_type=" + strings.Repeat("a", 59_000)
 	return []attack{
-		h.greedy(),
-		{fmt.Sprint(h.bodies, " bodies of 524,000 values"), h.waves(func(int) string { return values })},
-		{fmt.Sprint(h.bodies, " legal bodies of 1 MiB"), h.waves(largeBatch)},
-		{fmt.Sprint(h.connections, " unfinished forms"), h.hold(h.connections, func(int) string { return form }, "")},
-		{fmt.Sprint(h.unfinished, " bodies without their last byte"), h.hold(h.unfinished, h.unfinishedBody, "")},
-		{fmt.Sprint(h.connections, " idle connections"), h.hold(h.connections, func(int) string { return "" }, "")},
-		{fmt.Sprint(h.connections, " slow connections"), h.hold(h.connections, func(int) string {
+		a.greedy(),
+		{fmt.Sprint(a.Bodies, " bodies of 524,000 values"), a.waves(func(int) string { return values })},
+		{fmt.Sprint(a.Bodies, " legal bodies of 1 MiB"), a.waves(largeBatch)},
+		{fmt.Sprint(a.Connections, " unfinished forms"), a.hold(a.Connections, func(int) string { return form }, "")},
+		{fmt.Sprint(a.Unfinished, " bodies without their last byte"), a.hold(a.Unfinished, a.unfinishedBody, "")},
+		{fmt.Sprint(a.Connections, " idle connections"), a.hold(a.Connections, func(int) string { return "" }, "")},
+		{fmt.Sprint(a.Connections, " slow connections"), a.hold(a.Connections, func(int) string {
 			return "GET /docs HTTP/1.1\r\nHost: "
 		}, "x")},
 	}
@@ -62,16 +76,16 @@ func batchOfLongReferences(reference string, length int) string {
 
 // waves returns an attack that sends a batch of each attacker at the same time, every second. body
 // returns the body with the number n. The attack ignores the answers.
-func (h *hostile) waves(body func(n int) string) func(ctx context.Context) error {
+func (a *attackers) waves(body func(n int) string) func(ctx context.Context) error {
 	var sent atomic.Int64
 	return func(ctx context.Context) error {
-		c := newLoadClient(h.bodies)
+		c := newLoadClient(a.Bodies)
 		err := await(ctx, time.Second, func() (bool, error) {
 			var group sync.WaitGroup
-			for _, p := range h.attackers {
+			for _, p := range a.Partners {
 				text := body(int(sent.Add(1)))
 				group.Go(func() {
-					_ = c.do(&call{url: p.url, authorization: bearer(p.token), body: text})
+					_ = c.do(&call{url: p.URL, authorization: bearer(p.Token), body: text})
 				})
 			}
 			group.Wait()
@@ -83,16 +97,16 @@ func (h *hostile) waves(body func(n int) string) func(ctx context.Context) error
 
 // unfinishedBody returns an authenticated request whose body of 60,000 bytes lacks its last byte. n
 // selects the attacker.
-func (h *hostile) unfinishedBody(n int) string {
-	p := h.attackers[n%len(h.attackers)]
-	_, path, _ := strings.Cut(p.url, h.address)
+func (a *attackers) unfinishedBody(n int) string {
+	p := a.Partners[n%len(a.Partners)]
+	_, path, _ := strings.Cut(p.URL, a.Address)
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Type: application/json\r\n"+
-		"Content-Length: 60000\r\n\r\n{%s", path, bearer(p.token), strings.Repeat(" ", 59_998))
+		"Content-Length: 60000\r\n\r\n{%s", path, bearer(p.Token), strings.Repeat(" ", 59_998))
 }
 
 // hold returns an attack that opens n connections and keeps them open. On connection i, it first
 // sends first(i), and then drip every second, if that is not empty. The API may close connections.
-func (h *hostile) hold(n int, first func(int) string, drip string) func(ctx context.Context) error {
+func (a *attackers) hold(n int, first func(int) string, drip string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		conns := make([]net.Conn, 0, n)
 		defer func() {
@@ -101,7 +115,7 @@ func (h *hostile) hold(n int, first func(int) string, drip string) func(ctx cont
 			}
 		}()
 		for i := 0; i < n && ctx.Err() == nil; i++ {
-			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", h.address)
+			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.Address)
 			if err != nil {
 				if ctx.Err() != nil {
 					break

@@ -20,21 +20,21 @@ const greedyBatches = 4
 
 // greedy returns the attack of a partner that does only what is allowed, but much of it at the same
 // time: held requests and reads of batches whose answers have 600 KB, and streams.
-func (h *hostile) greedy() attack {
-	p := h.attackers[0]
-	stream := "GET /webhooks/listen HTTP/1.1\r\nHost: x\r\nAuthorization: " + bearer(p.token) + "\r\n\r\n"
-	name := fmt.Sprintf("a partner's %g held requests/s, %g reads/s of 600 KB, %d streams", h.polls, h.reads, h.streams)
+func (a *attackers) greedy() attack {
+	p := a.Partners[0]
+	stream := "GET /webhooks/listen HTTP/1.1\r\nHost: x\r\nAuthorization: " + bearer(p.Token) + "\r\n\r\n"
+	name := fmt.Sprintf("a partner's %g held requests/s, %g reads/s of 600 KB, %d streams", a.Polls, a.Reads, a.Streams)
 	return attack{name, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
-		group.Go(func() error { return h.openStreams(ctx, stream) })
+		group.Go(func() error { return a.openStreams(ctx, stream) })
 		group.Go(func() error {
-			return keepCalling(ctx, h.polls, func(int) *call {
-				return &call{url: largeBatchURL(p, 0), authorization: bearer(p.token), prefer: "wait=30"}
+			return keepCalling(ctx, a.Polls, func(int) *call {
+				return &call{url: largeBatchURL(p, 0), authorization: bearer(p.Token), prefer: "wait=30"}
 			})
 		})
 		group.Go(func() error {
-			return keepCalling(ctx, h.reads, func(n int) *call {
-				return &call{url: largeBatchURL(p, n%greedyBatches), authorization: bearer(p.token)}
+			return keepCalling(ctx, a.Reads, func(n int) *call {
+				return &call{url: largeBatchURL(p, n%greedyBatches), authorization: bearer(p.Token)}
 			})
 		})
 		return group.Wait()
@@ -46,16 +46,16 @@ const streamsPerSecond = 100
 
 // openStreams opens streams, and keeps their connections open until the context ends, even those
 // whose streams the API refuses.
-func (h *hostile) openStreams(ctx context.Context, request string) error {
+func (a *attackers) openStreams(ctx context.Context, request string) error {
 	opened := &openedConns{open: map[net.Conn]struct{}{}}
 	defer opened.closeAll()
 	began := time.Now()
-	for n := range h.streams {
+	for n := range a.Streams {
 		due := began.Add(time.Duration(n) * time.Second / streamsPerSecond)
 		if !sleep(ctx, time.Until(due)) {
 			return nil
 		}
-		c, err := opened.dial(h.address)
+		c, err := opened.dial(a.Address)
 		if err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (h *hostile) openStreams(ctx context.Context, request string) error {
 }
 
 // largeBatchURL returns the URL of the n-th batch of submitLarge.
-func largeBatchURL(p *batchClient, n int) string { return fmt.Sprintf("%s/greedy%%20%d", p.url, n) }
+func largeBatchURL(p attackingPartner, n int) string { return fmt.Sprintf("%s/greedy%%20%d", p.URL, n) }
 
 // submitLarge submits the large batches that the greedy partner reads.
 func (h *hostile) submitLarge(ctx context.Context, p *batchClient) error {

@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		scaleCommand(out), autoscaleCommand(out), recoverCommand(out), frozenCommand(out), backlogCommand(out),
 		historyCommand(out), readerCommand(out), unsentCommand(out),
 		webhooksCommand(out), endpointCommand(out), intentsCommand(out), intentsReferenceCommand(out), listCommand(out),
-		invitationsCommand(out), tokenCommand(out), mixedCommand(out), overloadCommand(out), hostileCommand(out),
+		invitationsCommand(out), tokenCommand(out), mixedCommand(out), overloadCommand(out), hostileCommand(out), attackCommand(out),
 		soakCommand(out))
 	root.SetArgs(args)
 	root.SetOut(out)
