@@ -178,6 +178,13 @@ func (a *admission) limit(now time.Time) int {
 	return (a.slots + 1) / 2
 }
 
+// isContended reports whether several callers are active.
+func (a *admission) isContended() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.now().Sub(a.recent[1].at) <= activeTime
+}
+
 // position returns the position, from 1, that a further request of a caller would have in the
 // queue. It counts the caller's own queued requests, and the requests of other callers that would
 // get a slot earlier. The caller of position holds mu.

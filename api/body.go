@@ -49,6 +49,8 @@ const (
 	// minimum rate of a body.
 	bodyPart     = 16 << 10
 	bodyPartTime = 2 * time.Second
+	// giveWayBytes is the number of bytes of a body after which its reading gives way.
+	giveWayBytes = 64 << 10
 )
 
 // readAll reads the request's body, and returns nil if there is none. It refuses a body of more
@@ -116,11 +118,17 @@ func (r *Request) readArriving(ctx context.Context, stream io.Reader, length, li
 func (r *Request) readAdmitted(stream io.Reader, connection *conn, length, limit int) (body []byte, err error) {
 	connection.beginBody()
 	defer connection.endBody()
+	beginPart := func(read int) {
+		if read > 0 && read%giveWayBytes == 0 { // the client sends faster than the body is read
+			r.giveWay()
+		}
+		connection.beginPart()
+	}
 	if length < 0 {
-		body, err = readUnknown(stream, limit, connection.beginPart)
+		body, err = readUnknown(stream, limit, beginPart)
 	} else {
-		body = make([]byte, length)
-		if _, err = readParts(stream, body, connection.beginPart); errors.Is(err, io.EOF) {
+		body = r.server.bodies.newBuffer(length)
+		if _, err = readParts(stream, body, beginPart); errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 	}
@@ -130,12 +138,12 @@ func (r *Request) readAdmitted(stream io.Reader, connection *conn, length, limit
 	return body, err
 }
 
-// readParts reads until the buffer is full, and calls beginPart before each bodyPart bytes. It
-// returns io.EOF if the stream ends first.
-func readParts(stream io.Reader, body []byte, beginPart func()) (n int, err error) {
+// readParts reads until the buffer is full. Before each bodyPart bytes it calls beginPart with the
+// number of bytes that it has read. It returns io.EOF if the stream ends first.
+func readParts(stream io.Reader, body []byte, beginPart func(read int)) (n int, err error) {
 	for part := 0; n < len(body) && err == nil; {
 		if n >= part {
-			beginPart()
+			beginPart(n)
 			part = n + bodyPart
 		}
 		var read int
@@ -148,9 +156,20 @@ func readParts(stream io.Reader, body []byte, beginPart func()) (n int, err erro
 	return n, err
 }
 
+// giveWay lets requests of other callers run that have arrived meanwhile. Requests call it between
+// the steps of long work. It does nothing unless other callers are active.
+//
+// runtime.Gosched would not do: while the scheduler has goroutines to run, it looks for what has
+// arrived only every 10 ms.
+func (r *Request) giveWay() {
+	if r.server.admission.isContended() {
+		time.Sleep(50 * time.Microsecond) //nolint:forbidigo // there is no event to wait for
+	}
+}
+
 // readUnknown reads a body of unknown length. It reads at most one byte more than the limit, by
 // which the caller detects a larger body.
-func readUnknown(stream io.Reader, limit int, beginPart func()) ([]byte, error) {
+func readUnknown(stream io.Reader, limit int, beginPart func(read int)) ([]byte, error) {
 	var body []byte
 	for filled := 0; filled == len(body) && filled <= limit; {
 		body = append(body, make([]byte, min(max(bodyPart, len(body)), limit+1-len(body)))...)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -110,6 +111,48 @@ func TestChunkedBodies(t *testing.T) {
 	n := 1<<20 + 1
 	connection := openBody(t, g, "Transfer-Encoding: chunked", fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", n, padded(n)))
 	expectAnswer(t, connection, http.StatusRequestEntityTooLarge)
+}
+
+// Large bodies that are handled at the same time keep apart, although they share buffers.
+func TestLargeBodiesKeepApart(t *testing.T) {
+	t.Parallel()
+	b := newBatching(t)
+	var group sync.WaitGroup
+	for sender := range 6 {
+		group.Go(func() {
+			for n := range 6 {
+				body, references := largeBody(fmt.Sprint(sender, ".", n, "."), 300*(1+sender%3))
+				var got struct {
+					Rows []struct{ RowReference, Prediction string }
+				}
+				b.Post(b.batches("/validation"), body).Expect(200).Data(&got)
+				for i, row := range got.Rows {
+					if row.RowReference != references[i] {
+						t.Errorf("row %d is %q, want %q", i, row.RowReference, references[i])
+						return
+					}
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+// largeBody returns a submission of more than 64 KiB, with the references of its rows. They begin
+// with the prefix.
+func largeBody(prefix string, rows int) (body string, references []string) {
+	var b strings.Builder
+	b.WriteString(`{"batchReference":"b","rows":[`)
+	for i := range rows {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		references = append(references, prefix+strings.Repeat("x", 120-len(prefix))+fmt.Sprint(i))
+		fmt.Fprintf(&b, `{"customerReference":"c%s","rowReference":"%s","amount":1}`, strings.Repeat("x", 100),
+			references[i])
+	}
+	b.WriteString("]}")
+	return b.String(), references
 }
 
 // Every route that takes a large body, or makes a batch, is limited as batches are.

@@ -7,20 +7,40 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
-// listener accepts connections of type conn. Its connTable bounds their number.
+// listener accepts connections of type conn. Its connTable bounds their number, pace their rate.
 type listener struct {
 	net.Listener
 	connections *connTable
+	pace        *rate.Limiter
+	draining    context.Context //nolint:containedctx // ends the wait of Accept
+}
+
+const (
+	// acceptRate is the maximum number of connections that are accepted in a second, for each CPU.
+	// Without it, a client that opens thousands of connections at once would slow down all requests
+	// meanwhile. Connections beyond it wait in the system's queue.
+	acceptRate = 2000
+	// acceptBurst is the number of connections that are accepted at once after a pause.
+	acceptBurst = 32
+)
+
+// newAcceptPace returns the limiter of a listener.
+func newAcceptPace() *rate.Limiter {
+	return rate.NewLimiter(rate.Limit(acceptRate*runtime.GOMAXPROCS(0)), acceptBurst)
 }
 
 // Accept returns the next connection that the connTable does not refuse.
 func (l listener) Accept() (net.Conn, error) {
 	for {
+		_ = l.pace.Wait(l.draining) // once draining has begun, Accept fails
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err

@@ -44,7 +44,7 @@ type Request struct {
 	query        map[string][]string // the well-formed parameters
 	queryFaults  []Fault             // faults of a list's query that are not answered yet
 	bodyRead     bool
-	raw          []byte          // the body, if a request log keeps it
+	raw          []byte          // the body; the next request may get its buffer
 	errorCode    Code            // of the first fault that is answered; "" for none
 	slot         slot            // held while the request runs
 	lease        *byteLease      // held while the request keeps a body over arrivedBody; nil without one

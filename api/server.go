@@ -44,7 +44,7 @@ type Server struct {
 	limiter       Limiter
 	admission     *admission
 	callers       *callerCache
-	bodies        bodyMemory
+	bodies        *bodyMemory
 	connections   *connTable
 	routes        []Route
 	chain         []check
@@ -206,6 +206,7 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 			fast.Response.SetConnectionClose()
 		}
 		s.record(ctx, span, r, method, time.Since(started))
+		s.bodies.keepBuffer(r.raw)
 	}()
 	defer s.recover(ctx, r)
 	if err := checkHead(&fast.Request.Header); err != nil {

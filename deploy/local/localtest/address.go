@@ -10,8 +10,8 @@ import (
 // FreeAddress returns an address of 127.0.0.1 whose port is reserved until the test ends. It
 // refuses connections until the test, or a program that the test starts, listens on it.
 //
-// The address of a listener that was closed is not reserved: another process may get its port, and
-// then answers in its place.
+// The address of a listener that was closed is not reserved: the system may give its port to
+// another process, which then answers.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	port, err := local.ReservePort()
