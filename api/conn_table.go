@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"partnerbilling/api/peer"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -92,8 +94,8 @@ func (t *connTable) add(c net.Conn) *conn {
 // nil.
 func (t *connTable) insert(c net.Conn) (added *conn, victim net.Conn) {
 	address := ""
-	if host, _, err := net.SplitHostPort(c.RemoteAddr().String()); err == nil && t.perAddress > 0 {
-		address = host
+	if t.perAddress > 0 {
+		address = peer.FromNet(c.RemoteAddr()).String()
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
