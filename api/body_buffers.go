@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// bodyBuffers keeps the buffers of large bodies for later ones. A new buffer for each would cost
-// more CPU time than its body: a few of them start a garbage collection. The zero value is ready
-// for use. A bodyBuffers is safe for concurrent use.
+// bodyBuffers keeps the buffers of large bodies, so that later bodies reuse them. Allocating a
+// buffer for each body would cost more CPU time than reading the body: a few such buffers start a
+// garbage collection. The zero value is ready for use. A bodyBuffers is safe for concurrent use.
 type bodyBuffers struct {
 	kept [bits.UintSize]sync.Pool // of *[]byte; pool i has those of at least 2^i bytes
 }

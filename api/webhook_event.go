@@ -17,8 +17,8 @@ type webhookEventData struct {
 	IdempotencyKey    models.WebhookEventID   `json:"idempotencyKey"`
 	Type              models.WebhookEventType `json:"type"`
 	SiteID            models.SiteID           `json:"siteId"`
-	PaymentIntentID   models.PaymentIntentID  `json:"paymentIntentId,omitzero"`    // only of transactionStatus
-	TransactionStatus string                  `json:"transactionStatus,omitempty"` // only of transactionStatus
+	PaymentIntentID   models.PaymentIntentID  `json:"paymentIntentId,omitzero"`    // if Type is transactionStatus
+	TransactionStatus string                  `json:"transactionStatus,omitempty"` // if Type is transactionStatus
 	Test              bool                    `json:"test,omitempty"`
 	Status            models.WebhookStatus    `json:"status"`
 	AttemptCount      int                     `json:"attemptCount"`

@@ -2,8 +2,8 @@ package models
 
 import "errors"
 
-// ErrCustomerInUse says that a customer's data cannot be erased yet: a debit of a linked customer
-// or a payment is open or in doubt, and needs the agreement.
+// ErrCustomerInUse says that a customer's data cannot be erased yet. A debit or payment of the
+// customer is open or in doubt, and the service needs the customer's AgreementID to settle it.
 var ErrCustomerInUse = errors.New("models: the customer has open debits or payments")
 
 // CustomerData is everything that the service stores about the customer of a reference on one Site.

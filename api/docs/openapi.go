@@ -39,7 +39,7 @@ func listErrorCodes(document map[string]any, known []Error) error {
 	for _, e := range known {
 		codes = append(codes, e.Code)
 	}
-	// An enum would be closed: clients accept codes that a later release adds.
+	// x-extensible-enum, unlike enum, tells clients to accept codes that a later release adds.
 	code["x-extensible-enum"] = codes
 	return nil
 }

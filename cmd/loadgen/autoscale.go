@@ -56,7 +56,7 @@ type autoscale struct {
 	wave    atomic.Int64 // number of the current wave, from 1
 }
 
-// auditTimeout bounds the checks after the runs.
+// auditTimeout bounds the audit after the runs.
 const auditTimeout = 10 * time.Minute
 
 // autoscaleWave is the result of one wave of rows.
@@ -259,8 +259,8 @@ func (a *autoscale) moment(ctx context.Context) (m moment, settled int, err erro
 	return m, settled, err
 }
 
-// audit runs the service's own audit, and compares the ledger with the gateway's list of debits. It
-// returns all breaches as one error.
+// audit runs the service's own audit, and compares the ledger with the gateway's list of debits.
+// It returns the number of breaches and the first 20 of them as one error.
 func (a *autoscale) audit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()

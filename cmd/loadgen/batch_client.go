@@ -79,7 +79,8 @@ func (b *bench) newBatchClient(
 	return &batchClient{c, fmt.Sprint(base, "/billing/sites/", site.ID, "/batches"), token}, err
 }
 
-// tokenCall returns a request for an access token to an API client with the id and secret.
+// tokenCall returns the call by which the API client with the id and secret requests an access
+// token from the service at the base URL.
 func tokenCall(base, id, secret string) *call {
 	return &call{
 		url: base + "/oauth2/token", authorization: "Basic " + base64.StdEncoding.EncodeToString([]byte(id+":"+secret)),

@@ -50,7 +50,8 @@ const (
 )
 
 // open starts the fleet and waits until the API is ready. seed determines the random choices of the
-// partners. They submit the rows in the time within, if the service keeps up.
+// partners. If the service keeps up, the partners spread the submission of the rows over the
+// duration within.
 func (c *chaosFleet) open(ctx context.Context, seed uint64, rows int, within time.Duration) error {
 	c.wires, c.members, c.end = wireSet{}, map[string]*member{}, func() {}
 	for _, step := range []func(context.Context) error{c.openServers, c.openWires} {
@@ -183,7 +184,8 @@ func (c *chaosFleet) startMembers() {
 	}
 }
 
-// member starts a process, which runs the svc command that its name has before the dash.
+// member starts a process with a name. The name up to the first dash is the svc command that the
+// process runs: "worker-1" runs svc worker.
 func (c *chaosFleet) member(ctx context.Context, name string, env ...string) {
 	command, _, _ := strings.Cut(name, "-")
 	m := &member{

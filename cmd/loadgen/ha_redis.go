@@ -24,7 +24,8 @@ const (
 	// maxRedisRecovery is the maximum time from a promotion until a batch that was submitted during
 	// the outage is settled.
 	maxRedisRecovery = 10 * time.Second
-	// firstProbeAmount is larger than the amounts of all other rows and payments, in minor units.
+	// firstProbeAmount is the lower bound of the probes' amounts, in minor units. All other rows and
+	// payments have smaller amounts, so that an amount tells whether a debit belongs to a probe.
 	firstProbeAmount = 2_000_000_000
 	// probeCustomer is a customer of the last Site, for probes only.
 	probeCustomer = "probe"
@@ -65,7 +66,7 @@ func (f *haFleet) redisURL() string {
 }
 
 // redisGroup returns the Redis deployment of the fleet. It returns nil if the fleet has a single
-// Redis, which does not fail.
+// Redis server, which no failover run kills.
 func (f *haFleet) redisGroup() redisGroup {
 	switch {
 	case f.sentinels != nil:

@@ -78,8 +78,8 @@ func (b *bench) measuringClient(conns int) *loadClient {
 }
 
 // dialAhead opens connections before they are needed, as if the client had run for a while. The
-// server accepts connections in their order: once it answers on a later one, it has accepted all of
-// these. The server closes connections that are never used.
+// server accepts connections in the order of dialling: once it answers on a later one, it has
+// accepted all of these. The client leaves unused connections open until the server closes them.
 func (c *loadClient) dialAhead(ctx context.Context, address string, conns int) error {
 	ready := make(chan net.Conn, conns)
 	for range conns {
@@ -173,7 +173,8 @@ type timings struct {
 	refused   error // the first refused call
 }
 
-// add adds a call that was due at the time and has ended now, with the error.
+// add records a call that has just ended with err. Its latency is the time since due, when the call
+// should have begun.
 func (l *timings) add(due time.Time, err error) {
 	took := time.Since(due)
 	l.mu.Lock()

@@ -39,8 +39,8 @@ func (p *program) withKeyring(
 	})
 }
 
-// withDatabase does the work of withStore. It refuses a database that does not belong to the
-// deployment that own returns, and writes nothing to it.
+// withDatabase does the work of withStore for the deployment that own returns. It refuses the
+// database of any other deployment, and writes nothing to a refused database.
 func (p *program) withDatabase(ctx context.Context, own func(*Config) models.Deployment, do storeFunc) error {
 	cfg, err := parseConfig(p.environ)
 	if err != nil {
@@ -166,7 +166,8 @@ func (p *program) migrateCommand() *cobra.Command {
 var errMigratesPooled = errors.New("migrations need a SVC_DATABASE_URL that leads past the pooler, " +
 	"and SVC_DATABASE_POOLER=off")
 
-// roleName matches the names of database roles that need no escape in the SQL of grants.
+// roleName matches the names of database roles that need no escape between the quotes that the SQL
+// of grants puts around them.
 var roleName = regexp.MustCompile("^[a-z_][a-z0-9_-]{0,62}$")
 
 // grantsCommand returns `svc migrate grants`, which prints the SQL of the roles' privileges. It

@@ -10,9 +10,9 @@ import (
 	"partnerbilling/models"
 )
 
-// railAdminCommand returns `svc admin rail`. The first process with a rail writes it to the
-// database. Processes with another rail are then refused. The command shows that rail, or replaces
-// it.
+// railAdminCommand returns `svc admin rail`, which shows or replaces the rail that the database
+// remembers. The first process with a rail writes its rail to the database. Later processes with
+// another rail refuse to use the database.
 func (p *program) railAdminCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "rail", Short: "Show or replace the payment rail that the database remembers"}
 	show := func(ctx context.Context, store *models.Store, _ []string) error {

@@ -21,7 +21,8 @@ import (
 // minRailSecret is the minimum length of the secret in SVC_RAIL_KEY in production, in bytes.
 const minRailSecret = 32
 
-// plainParts are the values of SVC_ALLOW_PLAIN: connections that production may make without TLS.
+// plainParts are the possible values of SVC_ALLOW_PLAIN: the connections that checkPlain then
+// accepts as they are.
 var plainParts = []string{"postgres", "redis", "rail", "issuer"}
 
 // fileSuffix is the suffix of a variable that names the file of a secret. NAME_FILE replaces NAME.
@@ -83,7 +84,10 @@ func (c *Config) checkProduction() error {
 	return errors.Join(errs...)
 }
 
-// checkPlain calls refuse for each connection without TLS that SVC_ALLOW_PLAIN does not name.
+// checkPlain calls refuse for each connection that is not secure enough for production, unless
+// SVC_ALLOW_PLAIN names the connection. A connection needs TLS with a verified certificate. The
+// connections to Redis and its Sentinels also need a password. Postgres may use a Unix socket
+// instead of TLS.
 func (c *Config) checkPlain(refuse func(variable, complaint string)) {
 	https := func(part, variable, value string) {
 		u, err := url.Parse(value)

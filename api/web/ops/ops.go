@@ -1,6 +1,6 @@
 // Package ops serves the operators' pages, on which operators look at the state of the whole
-// service and act for partners. The commands of svc admin have every act, too. Each act leaves an
-// entry in the audit log. The pages work without JavaScript and load nothing from other hosts.
+// service and act for partners. Each act is also a command of svc admin, and leaves an entry in the
+// audit log. The pages work without JavaScript and load nothing from other hosts.
 package ops
 
 import (

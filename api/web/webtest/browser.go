@@ -174,7 +174,8 @@ func (tab *Tab) Path() string {
 	return u.Path
 }
 
-// Sees waits until the page shows a text. The text must have no double quotes.
+// Sees waits until an element within the page's element main shows a text. The text must have no
+// double quotes.
 func (tab *Tab) Sees(text string) {
 	tab.t.Helper()
 	query := `//main//*[contains(normalize-space(.), "` + text + `")]`
