@@ -106,9 +106,9 @@ func (c *loadClient) fetchToken(ctx context.Context, call *call) (string, error)
 
 // submit posts a batch and returns the time until it was accepted. It repeats a call that is
 // answered with 503; the time includes these repetitions.
-func (p *batchClient) submit(ctx context.Context, body string) (time.Duration, error) {
-	post := &call{url: p.url, authorization: bearer(p.token), body: body, want: http.StatusAccepted}
+func (c *batchClient) submit(ctx context.Context, body string) (time.Duration, error) {
+	post := &call{url: c.url, authorization: bearer(c.token), body: body, want: http.StatusAccepted}
 	began := time.Now()
-	err := retryRefused(ctx, func() error { return p.client.do(post) })
+	err := retryRefused(ctx, func() error { return c.client.do(post) })
 	return time.Since(began), err
 }

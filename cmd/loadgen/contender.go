@@ -24,19 +24,19 @@ func newContender(name string, process *process, call *call) *contender {
 // measureThroughput measures how many calls per second the handler answers to a number of
 // concurrent workers, and how much CPU time its process uses per call. A warm-up of a tenth of the
 // measured time comes first.
-func (b *bench) measureThroughput(ctx context.Context, part *contender, workers int, measured time.Duration) error {
+func (b *bench) measureThroughput(ctx context.Context, of *contender, workers int, measured time.Duration) error {
 	if err := b.checkpoint(ctx); err != nil {
 		return err
 	}
-	c, pid := b.measuringClient(workers), part.process.cmd.Process.Pid
-	if _, _, err := c.closedLoop(ctx, workers, measured/10, part.call); err != nil {
+	c, pid := b.measuringClient(workers), of.process.cmd.Process.Pid
+	if _, _, err := c.closedLoop(ctx, workers, measured/10, of.call); err != nil {
 		return err
 	}
 	used := cpuTime(pid)
-	latencies, took, err := c.closedLoop(ctx, workers, measured, part.call)
+	latencies, took, err := c.closedLoop(ctx, workers, measured, of.call)
 	used = cpuTime(pid) - used
-	part.rate.add(float64(len(latencies)) / took.Seconds())
-	part.cost.add(float64(used.Microseconds()) / float64(len(latencies)))
+	of.rate.add(float64(len(latencies)) / took.Seconds())
+	of.cost.add(float64(used.Microseconds()) / float64(len(latencies)))
 	return err
 }
 

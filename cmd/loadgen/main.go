@@ -45,13 +45,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer func() { stop() }()
-	root.AddCommand(dayCommand(out), drainCommand(out), largeCommand(out), chaosCommand(out), submitCommand(out),
-		fairCommand(out),
+	root.AddCommand(
+		dayCommand(out), drainCommand(out), largeCommand(out), chaosCommand(out), submitCommand(out), fairCommand(out),
 		scaleCommand(out), autoscaleCommand(out), recoverCommand(out), frozenCommand(out), backlogCommand(out),
-		historyCommand(out), readerCommand(out), unsentCommand(out),
-		webhooksCommand(out), endpointCommand(out), intentsCommand(out), intentsReferenceCommand(out), listCommand(out),
-		invitationsCommand(out), tokenCommand(out), mixedCommand(out), overloadCommand(out), hostileCommand(out), attackCommand(out),
-		soakCommand(out))
+		historyCommand(out), readerCommand(out), unsentCommand(out), webhooksCommand(out), endpointCommand(out),
+		intentsCommand(out), intentsReferenceCommand(out), listCommand(out), invitationsCommand(out), tokenCommand(out),
+		mixedCommand(out), overloadCommand(out), hostileCommand(out), attackCommand(out), soakCommand(out))
 	root.SetArgs(args)
 	root.SetOut(out)
 	return root.ExecuteContext(ctx)

@@ -126,7 +126,7 @@ func TestDiagnoseReserialised(t *testing.T) {
 	body := []byte(`{"traceId":"t","data":{"a":1,"b":[1,2]}}`)
 	for sent, part := range map[string]string{
 		`{"data":{"a":1,"b":[1,2]},"traceId":"t"}`:                                                               "order of the fields",
-		"{\n  \"traceId\": \"t\",\n  \"data\": {\n    \"a\": 1,\n    \"b\": [\n      1,\n      2\n    ]\n  }\n}": "white space was added",
+		"{\n  \"traceId\": \"t\",\n  \"data\": {\n    \"a\": 1,\n    \"b\": [\n      1,\n      2\n    ]\n  }\n}": "indented by two spaces",
 		`{"traceId": "t", "data": {"a": 1, "b": [1,2]}}`:                                                         "spaces were added",
 	} {
 		got := diagnose(secrets, body, encodeMAC(mac([]byte(secret.Reveal()), []byte(sent))))

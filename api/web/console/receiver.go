@@ -107,7 +107,11 @@ func receiverMAC(key models.Key, message []byte) ([]byte, error) {
 // receiver's address; see answerStatus.
 func (c *Console) keepDelivery(w http.ResponseWriter, r *http.Request, organisation models.OrganisationID) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxDeliveryBody+1))
-	if err != nil || len(body) > maxDeliveryBody {
+	switch {
+	case err != nil:
+		http.Error(w, "The body cannot be read.", http.StatusBadRequest)
+		return
+	case len(body) > maxDeliveryBody:
 		http.Error(w, "The body is too large.", http.StatusRequestEntityTooLarge)
 		return
 	}
@@ -154,7 +158,6 @@ func (d *delivery) verify(secrets models.WebhookSecrets, now time.Time, h http.H
 	var body struct {
 		Data struct {
 			IdempotencyKey    string `json:"idempotencyKey"`
-			PaymentIntentID   string `json:"paymentIntentId"`
 			TransactionStatus string `json:"transactionStatus"`
 		} `json:"data"`
 	}

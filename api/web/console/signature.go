@@ -111,11 +111,10 @@ func reserialised(body []byte) map[string][]byte {
 	if sorted, err := json.Marshal(value); err == nil {
 		forms[what+" (the order of the fields changed)."] = sorted
 	}
-	for _, indent := range []string{"  ", "    ", "\t"} {
+	for indent, name := range map[string]string{"  ": "two spaces", "    ": "four spaces", "\t": "a tab"} {
 		var b bytes.Buffer
 		if json.Indent(&b, body, "", indent) == nil {
-			forms[what+" (white space was added, indented by "+strings.ReplaceAll(indent, "\t", "a tab")+
-				")."] = b.Bytes()
+			forms[what+" (white space was added, indented by "+name+")."] = b.Bytes()
 		}
 	}
 	spaced := bytes.ReplaceAll(bytes.ReplaceAll(body, []byte(`":`), []byte(`": `)), []byte(`,"`), []byte(`, "`))
