@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// bodyWaitLimit is the longest time that a body waits for memory, or for the permit to be
-	// handled.
+	// bodyWaitLimit is the longest time that a body waits for memory. A complete large body may
+	// wait as long again for its permit of bodyMemory.handled.
 	bodyWaitLimit = 2 * time.Second
 	// bodyGrace is the time after which an unfinished body may lose its memory to a waiting one.
 	bodyGrace = 2 * time.Second
@@ -59,8 +59,9 @@ func newByteSemaphore(capacity, minimum int64, metrics bodyMemoryMetrics) *byteS
 
 // acquire waits for the bytes of a body, at most bodyWaitLimit. abort is called, from another
 // goroutine and at most once, if the body must give up its bytes before it is complete. abort must
-// not call the semaphore, which is locked. acquire returns errNoBodyMemory if the queue is full,
-// the caller may not hold as many bytes, or they do not become free in time or before ctx ends.
+// not call the semaphore, which is locked. acquire returns errNoBodyMemory if the queue is full, or
+// if one caller may never hold so many bytes. It returns the same error if the bytes do not become
+// free in time or before ctx ends.
 func (s *byteSemaphore) acquire(ctx context.Context, caller string, bytes int64, abort func()) (*byteLease, error) {
 	if err := s.fairSemaphore.acquire(ctx, caller, bytes); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoBodyMemory, err)
@@ -75,9 +76,9 @@ func (s *byteSemaphore) acquire(ctx context.Context, caller string, bytes int64,
 }
 
 // abortOldest aborts unfinished bodies that have been arriving for longer than bodyGrace, oldest
-// first, until the aborted ones have held the wanted bytes. If the waiting caller may not hold
-// more, the bytes of others would not help it. Then only its own bodies are aborted. The caller of
-// abortOldest holds mu.
+// first. It stops once the aborted bodies together held at least the wanted bytes. If the waiting
+// caller may not hold more, the bytes of others would not help it. Then only its own bodies are
+// aborted. The caller of abortOldest holds mu.
 func (s *byteSemaphore) abortOldest(caller string, wanted int64) {
 	ofAny := s.mayHold(caller, wanted)
 	var next *list.Element

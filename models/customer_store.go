@@ -114,8 +114,8 @@ func (s *Store) LiveInvitation(ctx context.Context, site SiteID, reference strin
 	return link, err
 }
 
-// Customer returns the newest link of a reference, in its effective state. ErrNotFound: the
-// reference has no link.
+// Customer returns the newest link of a reference, in its effective state: an invitation past its
+// expiry is expired; see LinkState.At. ErrNotFound: the reference has no link.
 func (s *Store) Customer(ctx context.Context, site SiteID, reference string) (link CustomerLink, err error) {
 	link, err = newestLink(ctx, s.pg, site, reference)
 	return link, wrap("customer", err)

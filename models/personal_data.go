@@ -14,7 +14,7 @@ type CustomerData struct {
 	Links             []LinkData     `json:"links"`     // every link of the reference, oldest first
 	Rows              []RowData      `json:"rows"`      // by submission and position in the batch
 	Movements         []MovementData `json:"movements"` // oldest first
-	Payments          []PaymentData  `json:"payments"`  // on the Site, by the customers of Links
+	Payments          []PaymentData  `json:"payments"`  // made on the Site by the customers of Links
 }
 
 // PartyData is a Party, empty if it was erased or no customer has signed up.

@@ -35,9 +35,10 @@ const (
 	// service time.
 	SandboxBankDownFor = 30 * time.Second
 	// SandboxListDelay is how far the sandbox's list of debits stays behind service time. It
-	// exceeds the time that a statement may take, so that the list is complete up to CompleteTo. A
-	// commit is an exception: no time-out ends a commit that waits for a synchronous standby. Its
-	// debits may join the list later, before CompleteTo. Production does not use the sandbox.
+	// exceeds the time that a statement may take, so that the list is complete up to CompleteTo.
+	// The exception is a commit that waits for a synchronous standby, because no time-out ends it.
+	// Its debits may still join the part of the list that counts as complete. Production does not
+	// use the sandbox.
 	SandboxListDelay = 15 * time.Second
 )
 

@@ -1,6 +1,7 @@
 // Package web renders the service's pages for people and supplies their security headers. The pages
-// load nothing from other hosts. They work without JavaScript; with it, the pages of customers
-// (type Hosted) follow their state and show times in the reader's time zone.
+// load nothing from other hosts. They work without JavaScript. With it, the pages for customers
+// (type Hosted) update themselves when the sign-up or payment changes its state. They also show
+// times in the reader's time zone.
 package web
 
 import (
@@ -62,7 +63,7 @@ const ContentType = "text/html;charset=UTF-8"
 var styleDigest, scriptDigest = digest(style), digest(script)
 
 // policy returns a Content-Security-Policy. A page may use its own styles, its own script and
-// images of data URLs, read its state again and submit its own form. Everything else is forbidden.
+// images of data URLs, and send requests and forms to the service. Everything else is forbidden.
 func policy(styles ...string) string {
 	digests := styleDigest
 	for _, text := range styles {
@@ -78,9 +79,9 @@ func digest(text string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// Headers returns the headers of a page without a partner's colour, besides its Content-Type. Some
-// pages have a secret address, such as a sign-up link. Caches must not keep pages, search engines
-// must not list them, and other sites must not learn their addresses.
+// Headers returns the headers of a page that uses only the common style sheet, besides its
+// Content-Type. Some pages have a secret address, such as a sign-up link. Caches must not keep
+// pages, search engines must not list them, and other sites must not learn their addresses.
 func Headers() http.Header { return headers() }
 
 // headers is like Headers for a page with further style sheets.

@@ -127,7 +127,7 @@ func (m *member) pause(ctx context.Context, d time.Duration) error {
 }
 
 // stop asks the process to end, and waits for its end. It returns an error if the process does not
-// end within the time, or with an exit code other than 0.
+// end in time, or if it ends with an exit code other than 0.
 func (m *member) stop(within time.Duration) error {
 	m.mu.Lock()
 	m.stopping = true

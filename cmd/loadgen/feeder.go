@@ -49,8 +49,8 @@ func (f *feeder) end() error {
 }
 
 // drainAt measures how many rows per second a worker settles, and adds the rate to the series. The
-// rail has no latency. A feeder keeps level rows open. A warm-up takes a fifth of the measured
-// time.
+// rail has no latency. A feeder keeps level rows open. A warm-up of a fifth of the measured time
+// comes first.
 func (p *partners) drainAt(ctx context.Context, level int, measured time.Duration, to *series) error {
 	load, err := p.feed(ctx, level)
 	if err != nil {

@@ -124,7 +124,8 @@ func printLog(
 	return nil
 }
 
-// logPrinter prints a page of entries. Its first call also prints the heading.
+// logPrinter prints a page of entries. Its first call also prints the heading, if the format has
+// one.
 type logPrinter func(page []models.AuditEntry) error
 
 // newLogPrinter returns the printer of an output format: table, json or csv.

@@ -150,7 +150,7 @@ func (c *RedisCluster) slot(ctx context.Context, key string) (slot int, err erro
 }
 
 // ask calls do with clients of the running servers in turn until a call succeeds, and returns its
-// answer. It skips the server except, which may be nil.
+// answer. It skips one server, the parameter except; nil skips none.
 func (c *RedisCluster) ask(except *Servers, do func(*redis.Client) (any, error)) (any, error) {
 	var answer any
 	err := errors.New("no server of the Cluster runs")

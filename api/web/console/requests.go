@@ -52,7 +52,7 @@ type requestPage struct {
 	TraceID  string
 	Logged   *requestlog.LoggedRequest // nil: it is not in the log of this process
 	Trace    *trace                    // nil: it stored nothing
-	SitePath string                    // of the pages about the subject's Site; "" if the Site is unknown
+	SitePath string                    // of the Site in Logged.Target; "" for none
 }
 
 // trace is the data of GET /traces/{traceId}.

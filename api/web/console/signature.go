@@ -13,7 +13,7 @@ import (
 	"partnerbilling/models"
 )
 
-// signatureCheck compares the right x-svc-signature of a body with a claimed one.
+// signatureCheck is the result of comparing a claimed x-svc-signature of a body with the right one.
 type signatureCheck struct {
 	HasSecret bool   // without a secret, nothing is compared
 	Expected  string // the right one, made with the current secret

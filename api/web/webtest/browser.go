@@ -94,8 +94,9 @@ func open(t testing.TB, parent context.Context, base string, options ...chromedp
 	return tab
 }
 
-// listen collects errors: failed scripts, calls of console.error, failed requests and violations of
-// a page's policy. An error status of the page that Open opened does not count.
+// listen collects errors: failed scripts, calls of console.error, failed calls of console.assert,
+// failed requests and violations of a page's policy. An error status of the page that Open opened
+// does not count.
 func (tab *Tab) listen(event any) {
 	tab.mu.Lock()
 	defer tab.mu.Unlock()
@@ -194,9 +195,9 @@ func (tab *Tab) Press(label string) {
 	tab.Do("press "+label, chromedp.Click(chromedp.Search(`//button[normalize-space(.)="`+label+`"]`)))
 }
 
-// ClickUntil clicks the first visible element of the XPath clicked, once a second, until an element
-// of the XPath expected is visible. A single click may miss: a page that renders itself in the
-// browser may move or replace the element meanwhile.
+// ClickUntil clicks one element, once a second, until another is visible. Both parameters are
+// XPaths; each stands for its first visible element. A single click may miss: a page that renders
+// itself in the browser may move or replace the element meanwhile.
 func (tab *Tab) ClickUntil(clicked, expected string) {
 	tab.t.Helper()
 	const script = `(clicked, expected) => {
