@@ -53,12 +53,12 @@ const (
 	giveWayBytes = 64 << 10
 )
 
-// readAll reads the request's body, and returns nil if there is none. It refuses a body of more
-// than limit bytes, by the announced length alone if there is one.
+// readAll reads the request's body. It returns nil if there is none, or if it has been read. It
+// refuses a body of more than limit bytes, by the announced length alone if there is one.
 //
 // A body of unknown length or over arrivedBody first acquires its memory. The request holds no slot
-// while such a body arrives, because the client may be slow. After an error the request may hold no
-// slot.
+// while such a body arrives, because the client may be slow. If readAll fails, the request may have
+// lost its slot.
 func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
 	stream := r.fast.RequestBodyStream()
 	length := r.fast.Request.Header.ContentLength()
@@ -119,7 +119,7 @@ func (r *Request) readAdmitted(stream io.Reader, connection *conn, length, limit
 	connection.beginBody()
 	defer connection.endBody()
 	beginPart := func(read int) {
-		if read > 0 && read%giveWayBytes == 0 { // the client sends faster than the body is read
+		if read > 0 && read%giveWayBytes == 0 { // the reads of a fast client never wait
 			r.giveWay()
 		}
 		connection.beginPart()
@@ -156,11 +156,11 @@ func readParts(stream io.Reader, body []byte, beginPart func(read int)) (n int, 
 	return n, err
 }
 
-// giveWay lets requests of other callers run that have arrived meanwhile. Requests call it between
+// giveWay lets the requests run that other callers have sent meanwhile. Requests call it between
 // the steps of long work. It does nothing unless other callers are active.
 //
-// runtime.Gosched would not do: while the scheduler has goroutines to run, it looks for what has
-// arrived only every 10 ms.
+// runtime.Gosched would not suffice: while the scheduler has goroutines to run, it polls the
+// network only every 10 ms.
 func (r *Request) giveWay() {
 	if r.server.admission.isContended() {
 		time.Sleep(50 * time.Microsecond) //nolint:forbidigo // there is no event to wait for

@@ -1,6 +1,7 @@
--- Store.FoldLinkChanges and Store.RecountLinks make nodes of the link counts that do not exist yet.
--- The statement fills the nodes from the links, and returns the nodes to make next of their
--- oversized parts. The migration 0002_customers explains the tree of nodes.
+-- Makes missing nodes of the link counts, for Store.FoldLinkChanges and Store.RecountLinks. The
+-- statement fills the nodes from the links. Each result row names a node to make next, of an
+-- oversized part. The rows have the columns of customer_fold.sql, with moved = 0. The migration
+-- 0002_customers explains the tree of nodes.
 --
 --   :sites, :levels, :buckets  the nodes to make, one array a column
 --   :split_above               a part with more links of one state than this must become a node

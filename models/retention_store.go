@@ -58,8 +58,9 @@ const batchesDropped = 50
 
 // DropOldBatches deletes at most batchesDropped settled batches past BatchRetention. Most rows stay
 // until DropOldPartitions drops their partition. If the sandbox's clock was moved, a batch may have
-// its rows in a partition that is not dropped soon. DropOldBatches deletes such rows too: those of
-// one batch, or at most limit rows of several. It returns limit if it has deleted a batch, else 0.
+// its rows in a partition that is not dropped soon. DropOldBatches deletes such rows too: at most
+// limit in a call, unless a single batch has more. It returns limit if it has deleted a batch, so
+// that the caller calls again, else 0.
 func (s *Store) DropOldBatches(ctx context.Context, limit int) (int, error) {
 	left, err := s.leftToPartitions(ctx, "batch_rows")
 	if err != nil {
@@ -119,8 +120,8 @@ func (s *Store) DropExpiredAssertions(ctx context.Context, limit int) (int, erro
 	return s.removeOld(ctx, "drop expired assertions", dropAssertionsSQL, 0, limit)
 }
 
-// DropOldSandboxDebits deletes at most limit keys for which the retention of the sandbox rail has
-// passed since their decision, and returns their number.
+// DropOldSandboxDebits deletes at most limit debits of the sandbox rail that were decided or
+// cancelled longer ago than the retention, and returns their number.
 func (s *Store) DropOldSandboxDebits(ctx context.Context, limit int) (int, error) {
 	return s.removeOld(ctx, "drop old sandbox debits", dropSandboxDebitsSQL, s.retention.SandboxRail, limit)
 }

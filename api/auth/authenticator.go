@@ -161,8 +161,9 @@ func (a *Authenticator) verify(ctx context.Context, raw string) (accessToken, er
 	return a.read(&s)
 }
 
-// acceptsType reports whether an access token may have the header typ. Outside issuers often set it
-// to "JWT". For them, the audience distinguishes access tokens from ID tokens.
+// acceptsType reports whether an access token may have the header typ, given in lower case. Outside
+// issuers often set it to "JWT" or omit it. For their tokens, the audience distinguishes access
+// tokens from ID tokens.
 func (a *Authenticator) acceptsType(typ string) bool {
 	return typ == accessTokenType || a.outside && (typ == "jwt" || typ == "")
 }

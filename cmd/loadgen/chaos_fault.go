@@ -20,7 +20,8 @@ import (
 	"partnerbilling/models"
 )
 
-// inject injects a fault of a chaos run, and ends it when its time is over or ctx ends.
+// inject injects a fault of a chaos run, and ends it when its time is over. If ctx ends first,
+// inject ends the fault at once, unless it is a fault of the rail.
 func (c *chaosFleet) inject(ctx context.Context, f fault) error {
 	switch f.Kind {
 	case killWorker, killAPI, killRail:
@@ -170,7 +171,8 @@ type railFaults struct {
 }
 
 // apply sets the faults of f in the rail, and removes them when the time of f is over. If the rail
-// restarts meanwhile, they end earlier.
+// restarts meanwhile, they end earlier. If ctx ends first, apply returns an error, and the rail
+// keeps the faults.
 func (k *railFaults) apply(ctx context.Context, f fault, faults rail.Faults) error {
 	if err := retryUntilDone(ctx, func(ctx context.Context) error {
 		return k.change(ctx, func() { k.active[f.Number] = faults })

@@ -25,9 +25,9 @@ type invitations struct {
 	measured time.Duration
 }
 
-// countStatements returns statements that remove the triggers and the index for exact counts, and
-// those that restore them. Such changes invalidate the query plans of the table. Both end with
-// ANALYZE, so that new plans are good.
+// countStatements returns statements that disable the triggers of customer_links and drop the index
+// for exact counts, and statements that restore both. Such changes invalidate the query plans of
+// the table. Both lists end with ANALYZE, so that new plans are good.
 func (i *invitations) countStatements(ctx context.Context) (remove, restore []string, err error) {
 	const index = "customer_links_overdue_whole"
 	var create string

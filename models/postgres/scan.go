@@ -60,7 +60,8 @@ type fieldTarget struct {
 
 func (t *fieldTarget) Scan(value any) error { return t.field.ScanValue(t.row, value) }
 
-// fieldsOf returns a target for each column of the rows, as such and as arguments of rows.Scan.
+// fieldsOf returns a target for each column of the rows, and pointers to the targets as arguments
+// of rows.Scan.
 func fieldsOf(table *schema.Table, rows *sql.Rows) ([]fieldTarget, []any, error) {
 	columns, err := rows.Columns()
 	if err != nil {

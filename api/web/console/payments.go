@@ -95,8 +95,9 @@ func (c *Console) listPayments(v *visit) error {
 	return v.render(http.StatusOK, "payments", &base{Title: "Payments", Tab: "payments", Poll: p.List.open()}, p)
 }
 
-// pager holds the addresses of the neighbouring pages of a list, "" for none. The cursor determines
-// the page. The filters are in the addresses only for the form to show them.
+// pager holds the addresses of other pages of a list, "" for none. In Next and Prev, the cursor
+// determines the page, and the filters are only there for the form to show them. In First, the
+// filters select the list.
 type pager struct{ Next, Prev, First string }
 
 // pager returns the pager of a page. filters are the names of the list's parameters.
