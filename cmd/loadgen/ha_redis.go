@@ -24,8 +24,9 @@ const (
 	// maxRedisRecovery is the maximum time from a promotion until a batch that was submitted during
 	// the outage is settled.
 	maxRedisRecovery = 10 * time.Second
-	// firstProbeAmount is the lower bound of the probes' amounts, in minor units. All other rows and
-	// payments have smaller amounts, so that an amount tells whether a debit belongs to a probe.
+	// firstProbeAmount is the lower bound of the probes' amounts, in minor units. All other rows
+	// and payments have smaller amounts, so that an amount tells whether a debit belongs to a
+	// probe.
 	firstProbeAmount = 2_000_000_000
 	// probeCustomer is a customer of the last Site, for probes only.
 	probeCustomer = "probe"
