@@ -178,11 +178,15 @@ func (a *admission) limit(now time.Time) int {
 	return (a.slots + 1) / 2
 }
 
-// isContended reports whether several callers are active.
-func (a *admission) isContended() bool {
+// hasOthers reports whether callers other than the given one are active.
+func (a *admission) hasOthers(by caller) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.now().Sub(a.recent[1].at) <= activeTime
+	last := a.recent[0]
+	if last.caller == by {
+		last = a.recent[1]
+	}
+	return a.now().Sub(last.at) <= activeTime
 }
 
 // position returns the position, from 1, that a further request of a caller would have in the

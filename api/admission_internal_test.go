@@ -73,6 +73,35 @@ func mustAcquire(t *testing.T, a *admission) {
 	}
 }
 
+func TestAdmissionKnowsActiveCallers(t *testing.T) {
+	testAdmission(t, 1, func(t *testing.T, a *admission) {
+		request := func(by caller) {
+			if err := a.acquire(t.Context(), by, false); err != nil {
+				t.Fatal(err)
+			}
+			a.release(by, 0)
+		}
+		want := func(by caller, others bool) {
+			t.Helper()
+			if a.hasOthers(by) != others {
+				t.Errorf("hasOthers(%v) is %t", by, !others)
+			}
+		}
+		ada, bob := caller{group: 1}, caller{group: 2}
+		want(ada, false)
+		request(ada)
+		want(ada, false)
+		want(bob, true)
+		<-time.After(activeTime + time.Millisecond)
+		want(bob, false)
+		request(bob)
+		want(ada, true) // also long after ada's own request
+		want(bob, false)
+		request(ada)
+		want(bob, true)
+	})
+}
+
 func TestAdmissionServesInOrder(t *testing.T) {
 	testAdmission(t, 1, func(t *testing.T, a *admission) {
 		c := &callers{a: a}

@@ -26,6 +26,8 @@ const (
 	// this size are not cached.
 	cachedAnswerSize = 1 << 20
 
+	// maxLargeReads is the maximum number of large answers that are read and rendered at once.
+	maxLargeReads = 2
 	// maxLargeReadsWaiting is the maximum number of an organisation's reads that queue for a
 	// permit. It exceeds the default burst of a client's rate limit, so that largeReadWait bounds
 	// the queue.
@@ -94,7 +96,7 @@ func newBatchReader(cfg Config) *batchReader {
 	return &batchReader{
 		store: cfg.Store, large: large, rendered: rendered, reads: map[batchKey]*batchReads{},
 		permit: newFairSemaphore[models.OrganisationID](fairLimits{
-			permits: int64(maxCostlySteps()), waitersPerCaller: maxLargeReadsWaiting, wait: largeReadWait,
+			permits: maxLargeReads, waitersPerCaller: maxLargeReadsWaiting, wait: largeReadWait,
 		}, refused),
 	}
 }

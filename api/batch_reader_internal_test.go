@@ -231,7 +231,7 @@ func TestCachedAnswersNeedNoPermit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range maxCostlySteps() {
+	for range maxLargeReads {
 		if err := reader.permit.acquire(t.Context(), site.OrganisationID, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +247,7 @@ func TestCachedAnswersNeedNoPermit(t *testing.T) {
 	if _, err := reader.view(short, r); err == nil {
 		t.Error("a changed batch was read without a permit")
 	}
-	for range maxCostlySteps() {
+	for range maxLargeReads {
 		reader.permit.release(site.OrganisationID, 1)
 	}
 	if changed, err := reader.view(t.Context(), r); err != nil || !changed.settled {
@@ -283,7 +283,7 @@ func TestLargeReadsWaitForPermits(t *testing.T) {
 			}
 			<-time.After(10 * time.Second)
 			synctest.Wait()
-			if n := served.Load(); n < tt.served || n > tt.served+int64(maxCostlySteps()) || n+unavailable.Load() != burst {
+			if n := served.Load(); n < tt.served || n > tt.served+maxLargeReads || n+unavailable.Load() != burst {
 				t.Errorf("reads of %v: %d were served, %d unavailable", tt.took, n, unavailable.Load())
 			}
 		})

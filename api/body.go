@@ -49,8 +49,8 @@ const (
 	// minimum rate of a body.
 	bodyPart     = 16 << 10
 	bodyPartTime = 2 * time.Second
-	// giveWayBytes is the number of bytes of a body after which its reading gives way.
-	giveWayBytes = 64 << 10
+	// giveWayParts is the number of parts of a body after which its reading gives way.
+	giveWayParts = 4
 )
 
 // readAll reads the request's body. It returns nil if there is none, or if it has been read. It
@@ -92,7 +92,7 @@ func (r *Request) readAll(ctx context.Context, limit int) ([]byte, error) {
 // readArriving acquires the memory of a body that has not arrived yet, reads the body, and waits
 // until it may be handled. A body of unknown length acquires limit bytes.
 func (r *Request) readArriving(ctx context.Context, stream io.Reader, length, limit int) ([]byte, error) {
-	size := length
+	size := bufferSize(length)
 	if length < 0 {
 		size = limit
 	}
@@ -109,6 +109,9 @@ func (r *Request) readArriving(ctx context.Context, stream io.Reader, length, li
 	if err != nil {
 		return nil, err
 	}
+	if len(body) > smallBody {
+		r.giveWay()
+	}
 	return body, r.server.bodies.handle(ctx, r, len(body))
 }
 
@@ -118,8 +121,9 @@ func (r *Request) readArriving(ctx context.Context, stream io.Reader, length, li
 func (r *Request) readAdmitted(stream io.Reader, connection *conn, length, limit int) (body []byte, err error) {
 	connection.beginBody()
 	defer connection.endBody()
-	beginPart := func(read int) {
-		if read > 0 && read%giveWayBytes == 0 { // the reads of a fast client never wait
+	parts := 0
+	beginPart := func() {
+		if parts++; parts > 1 && parts%giveWayParts == 1 { // the reads of a fast client never wait
 			r.giveWay()
 		}
 		connection.beginPart()
@@ -127,23 +131,23 @@ func (r *Request) readAdmitted(stream io.Reader, connection *conn, length, limit
 	if length < 0 {
 		body, err = readUnknown(stream, limit, beginPart)
 	} else {
-		body = r.server.bodies.newBuffer(length)
+		body = r.newBody(length)
 		if _, err = readParts(stream, body, beginPart); errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 	}
-	if !r.lease.complete(len(body)) {
+	if !r.lease.complete(max(len(body), cap(r.buffer))) {
 		return nil, errNoBodyMemory
 	}
 	return body, err
 }
 
-// readParts reads until the buffer is full. Before each bodyPart bytes it calls beginPart with the
-// number of bytes that it has read. It returns io.EOF if the stream ends first.
-func readParts(stream io.Reader, body []byte, beginPart func(read int)) (n int, err error) {
+// readParts reads until the buffer is full, and calls beginPart before each bodyPart bytes. It
+// returns io.EOF if the stream ends first.
+func readParts(stream io.Reader, body []byte, beginPart func()) (n int, err error) {
 	for part := 0; n < len(body) && err == nil; {
 		if n >= part {
-			beginPart(n)
+			beginPart()
 			part = n + bodyPart
 		}
 		var read int
@@ -162,14 +166,14 @@ func readParts(stream io.Reader, body []byte, beginPart func(read int)) (n int, 
 // runtime.Gosched would not suffice: while the scheduler has goroutines to run, it polls the
 // network only every 10 ms.
 func (r *Request) giveWay() {
-	if r.server.admission.isContended() {
+	if r.server.admission.hasOthers(r.slot.caller) {
 		time.Sleep(50 * time.Microsecond) //nolint:forbidigo // there is no event to wait for
 	}
 }
 
 // readUnknown reads a body of unknown length. It reads at most one byte more than the limit, by
 // which the caller detects a larger body.
-func readUnknown(stream io.Reader, limit int, beginPart func(read int)) ([]byte, error) {
+func readUnknown(stream io.Reader, limit int, beginPart func()) ([]byte, error) {
 	var body []byte
 	for filled := 0; filled == len(body) && filled <= limit; {
 		body = append(body, make([]byte, min(max(bodyPart, len(body)), limit+1-len(body)))...)

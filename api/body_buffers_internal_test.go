@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Each buffer has the wanted size, whatever buffers are kept, and is of no other holder meanwhile.
+// Each buffer has the wanted size, and get never returns a buffer that another holder has.
 func TestBodyBuffersAreApart(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -19,26 +19,43 @@ func TestBodyBuffersAreApart(t *testing.T) {
 				continue
 			}
 			size := rapid.IntRange(1, maxBatchBytes).Draw(t, "size")
-			if rapid.Bool().Draw(t, "grown") { // a body of unknown length, which get has not returned
-				buffers.put(make([]byte, size))
-				continue
-			}
 			buffer := buffers.get(size)
 			if len(buffer) != size {
 				t.Fatalf("a buffer of %d bytes, want %d", len(buffer), size)
 			}
-			mark := byte(len(held) + 1)
-			for i := range buffer {
-				buffer[i] = mark
-			}
 			held = append(held, buffer)
+			for _, i := range []int{0, size - 1} {
+				buffer[i] = byte(len(held))
+			}
 		}
 		for i, buffer := range held {
-			for _, b := range []byte{buffer[0], buffer[len(buffer)-1]} {
-				if b != byte(i+1) {
-					t.Fatalf("buffer %d was overwritten by %d", i, b)
-				}
+			if first, last := buffer[0], buffer[len(buffer)-1]; first != byte(i+1) || last != byte(i+1) {
+				t.Fatalf("buffer %d was overwritten with %d and %d", i, first, last)
 			}
 		}
 	})
+}
+
+// A large body counts with the whole capacity of its buffer, which the next body gets.
+func TestBodyBufferServesAgain(t *testing.T) {
+	t.Parallel()
+	s := &Server{bodies: &bodyMemory{}}
+	for _, size := range []int{smallBody + 1, 100_000, maxBatchBytes} {
+		kept := false
+		for range 100 { // a pool may drop a buffer
+			first := &Request{server: s}
+			body := first.newBody(size)
+			if cap(body) != bufferSize(size) {
+				t.Fatalf("a body of %d bytes has a buffer of %d, and counts %d", size, cap(body), bufferSize(size))
+			}
+			first.giveBackBuffer()
+			again := (&Request{server: s}).newBody(size)
+			if kept = &again[0] == &body[0]; kept {
+				break
+			}
+		}
+		if !kept {
+			t.Errorf("no buffer of %d bytes served again", size)
+		}
+	}
 }

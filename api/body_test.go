@@ -66,7 +66,7 @@ func TestUnfinishedBodyGivesWay(t *testing.T) {
 	t.Parallel()
 	metrics := prometheus.NewRegistry()
 	g := newTestServer(t, func(cfg *api.Config) { cfg.MemoryLimit, cfg.Metrics = 1, metrics })
-	const n = 600_000
+	const n = 1 << 20
 	connection := openBody(t, g, fmt.Sprintf("Content-Length: %d", n), padded(n)[:n/2])
 	awaitGauge(t, metrics, "svc_http_body_bytes", n)
 	trickling := make(chan struct{})
@@ -126,6 +126,10 @@ func TestLargeBodiesKeepApart(t *testing.T) {
 					Rows []struct{ RowReference, Prediction string }
 				}
 				b.Post(b.batches("/validation"), body).Expect(200).Data(&got)
+				if len(got.Rows) != len(references) {
+					t.Errorf("%d rows, want %d", len(got.Rows), len(references))
+					return
+				}
 				for i, row := range got.Rows {
 					if row.RowReference != references[i] {
 						t.Errorf("row %d is %q, want %q", i, row.RowReference, references[i])

@@ -311,17 +311,15 @@ func (s *Server) readBody(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	r.raw = raw
+	if s.requests != nil {
+		r.raw = raw
+	}
 	if r.route.Body == FormBody {
 		r.Form = raw
 		return nil
 	}
 	if len(raw) == 0 && r.route.Body == OptionalJSON {
 		return nil
-	}
-	if len(raw) > smallBody {
-		r.giveWay()
-		defer r.giveWay()
 	}
 	if r.Body, err = strictjson.ParseWithin(raw, r.route.Bounds.JSON); err != nil {
 		e := Refuse(MalformedJSON, "")

@@ -15,18 +15,19 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// listener accepts connections of type conn. Its connTable bounds their number, pace their rate.
+// listener accepts connections of type conn. Its connTable bounds their number, and pace the rate
+// at which they come.
 type listener struct {
 	net.Listener
 	connections *connTable
 	pace        *rate.Limiter
-	draining    context.Context //nolint:containedctx // ends the wait of Accept
 }
 
 const (
 	// acceptRate is the maximum number of connections that are accepted in a second, for each CPU.
 	// Without it, a client that opens thousands of connections at once would slow down all requests
-	// meanwhile. Connections beyond it wait in the system's queue.
+	// meanwhile. Connections beyond it wait in the system's queue. Those that the connTable refuses
+	// do not count.
 	acceptRate = 2000
 	// acceptBurst is the number of connections that are accepted at once after a pause.
 	acceptBurst = 32
@@ -40,14 +41,19 @@ func newAcceptPace() *rate.Limiter {
 // Accept returns the next connection that the connTable does not refuse.
 func (l listener) Accept() (net.Conn, error) {
 	for {
-		_ = l.pace.Wait(l.draining) // once draining has begun, Accept fails
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if added := l.connections.add(c); added != nil {
-			return added, nil
+		added := l.connections.add(c)
+		if added == nil {
+			continue
 		}
+		if !l.pace.Allow() {
+			l.connections.metrics.paced.Inc()
+			_ = l.pace.Wait(context.Background()) // less than a millisecond
+		}
+		return added, nil
 	}
 }
 

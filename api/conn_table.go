@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"partnerbilling/api/peer"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"partnerbilling/api/peer"
 )
 
 // connPhase says what a connection is doing.
@@ -238,6 +238,7 @@ func (c *conn) leaveTable() {
 type connMetrics struct {
 	closed        [connPhases]prometheus.Counter // by phase
 	full, address prometheus.Counter             // new ones that were refused
+	paced         prometheus.Counter             // new ones that waited for the rate of the listener
 }
 
 func newConnMetrics(registry *prometheus.Registry, t *connTable) connMetrics {
@@ -246,7 +247,11 @@ func newConnMetrics(registry *prometheus.Registry, t *connTable) connMetrics {
 		Help: "Connections closed to accept new ones, by what they were doing (fresh, idle, arriving); new ones " +
 			"refused because requests ran on all (full) or because of the limit of their address (address).",
 	}, []string{"reason"})
-	registry.MustRegister(closed,
+	paced := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "svc_http_connections_paced_total",
+		Help: "Connections that waited because connections were opened faster than the process accepts them.",
+	})
+	registry.MustRegister(closed, paced,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "svc_http_connections", Help: "Open HTTP connections."},
 			func() float64 { return float64(t.open.count()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "svc_http_connections_limit",
@@ -257,6 +262,6 @@ func newConnMetrics(registry *prometheus.Registry, t *connTable) connMetrics {
 			connFresh: closed.WithLabelValues("fresh"), connIdle: closed.WithLabelValues("idle"),
 			connArriving: closed.WithLabelValues("arriving"),
 		},
-		full: closed.WithLabelValues("full"), address: closed.WithLabelValues("address"),
+		full: closed.WithLabelValues("full"), address: closed.WithLabelValues("address"), paced: paced,
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"runtime"
 	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -59,12 +58,13 @@ type bodyMemory struct {
 	buffers bodyBuffers
 }
 
-// maxLargeBodiesWaiting is the maximum number of a caller's large bodies that wait to be handled.
-const maxLargeBodiesWaiting = 16
-
-// maxCostlySteps returns how many costly steps of a kind may run at once: two, or one if the
-// process has a single CPU.
-func maxCostlySteps() int { return min(2, runtime.GOMAXPROCS(0)) }
+const (
+	// maxLargeBodies is the maximum number of large bodies that are handled at once.
+	maxLargeBodies = 2
+	// maxLargeBodiesWaiting is the maximum number of a caller's large bodies that wait to be
+	// handled.
+	maxLargeBodiesWaiting = 16
+)
 
 // newBodyMemory divides the memory for bodies under a memory limit in bytes.
 func newBodyMemory(limit int64, registry *prometheus.Registry) *bodyMemory {
@@ -76,7 +76,7 @@ func newBodyMemory(limit int64, registry *prometheus.Registry) *bodyMemory {
 		large:  newByteSemaphore(bytes/2, maxBatchBytes, m.of("large")),
 
 		handled: newFairSemaphore[caller](
-			fairLimits{permits: int64(maxCostlySteps()), waitersPerCaller: maxLargeBodiesWaiting, wait: bodyWaitLimit},
+			fairLimits{permits: maxLargeBodies, waitersPerCaller: maxLargeBodiesWaiting, wait: bodyWaitLimit},
 			m.refused.WithLabelValues("large", "handling")),
 	}
 }
@@ -94,22 +94,6 @@ func (m *bodyMemory) handle(ctx context.Context, r *Request, size int) error {
 	}
 	r.handlesLarge = true
 	return nil
-}
-
-// newBuffer returns a buffer for a body of size bytes.
-func (m *bodyMemory) newBuffer(size int) []byte {
-	if size <= smallBody {
-		return make([]byte, size)
-	}
-	return m.buffers.get(size)
-}
-
-// keepBuffer keeps the buffer of a body for a later one if it is large. Nothing may refer to it any
-// more.
-func (m *bodyMemory) keepBuffer(body []byte) {
-	if cap(body) > smallBody {
-		m.buffers.put(body)
-	}
 }
 
 // releaseBody gives back the memory of the request's body, and the permit to handle a large body.

@@ -44,7 +44,8 @@ type Request struct {
 	query        map[string][]string // the well-formed parameters
 	queryFaults  []Fault             // faults of a list's query that are not answered yet
 	bodyRead     bool
-	raw          []byte          // the body; the next request may get its buffer
+	raw          []byte          // the body, if a request log keeps it
+	buffer       []byte          // of a large body; serves another request after this one
 	errorCode    Code            // of the first fault that is answered; "" for none
 	slot         slot            // held while the request runs
 	lease        *byteLease      // held while the request keeps a body over arrivedBody; nil without one

@@ -14,7 +14,7 @@ import (
 func (s *Server) Serve(ln net.Listener) error {
 	stop := context.AfterFunc(s.draining, func() { _ = ln.Close() })
 	defer stop()
-	if err := s.http.Serve(listener{ln, s.connections, newAcceptPace(), s.draining}); err != nil && s.draining.Err() == nil {
+	if err := s.http.Serve(listener{ln, s.connections, newAcceptPace()}); err != nil && s.draining.Err() == nil {
 		return fmt.Errorf("api: serve: %w", err)
 	}
 	return nil

@@ -206,7 +206,7 @@ func (s *Server) serve(fast *fasthttp.RequestCtx) {
 			fast.Response.SetConnectionClose()
 		}
 		s.record(ctx, span, r, method, time.Since(started))
-		s.bodies.keepBuffer(r.raw)
+		r.giveBackBuffer()
 	}()
 	defer s.recover(ctx, r)
 	if err := checkHead(&fast.Request.Header); err != nil {

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"partnerbilling/deploy/local/localtest"
-
 	"go.yaml.in/yaml/v4"
 )
 
@@ -34,18 +32,15 @@ func processes(t *testing.T) (urls []string) {
 		if w.kind == "Job" {
 			continue
 		}
-		if w.variables["SVC_OPS_LISTEN"] != "" {
-			w.variables["SVC_OPS_LISTEN"] = localtest.FreeAddress(t)
-		}
 		if w.name == "api" || w.name == "dashboard" {
 			w.variables["SVC_DATABASE_READ_URL"] = env.dsn // not a standby, so that the primary serves everything
 		}
-		address := env.start(t, w)
-		if ops := w.variables["SVC_OPS_LISTEN"]; ops != "" {
-			address = "http://" + ops
+		url, ops := env.start(t, w)
+		await(t, ops+"/readyz", http.StatusOK)
+		if w.name == "api" { // which has the metrics of requests once it has answered one
+			await(t, url+"/openapi.json", http.StatusOK)
 		}
-		await(t, address+"/readyz", http.StatusOK)
-		urls = append(urls, address+"/metrics")
+		urls = append(urls, ops+"/metrics")
 	}
 	return urls
 }

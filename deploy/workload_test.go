@@ -200,22 +200,26 @@ func newEnvironment(t *testing.T) environment {
 	return e
 }
 
-// start runs a workload with the variables of its manifest and returns its address. The
-// environment's own values replace addresses and secrets.
-func (e environment) start(t *testing.T, w workload) string {
+// start runs a workload with the variables of its manifest. It returns the URL of the workload, and
+// that of its probes and metrics. The environment's own values replace addresses and secrets.
+func (e environment) start(t *testing.T, w workload) (url, ops string) {
 	t.Helper()
 	variables := e.variables(w)
-	address := localtest.FreeAddress(t)
 	if w.kind == "Job" || w.name == "migrate" {
 		output(t, variables, w.args...)
-		return ""
+		return "", ""
 	}
-	variables["SVC_LISTEN"] = address
-	if variables["SVC_OPS_LISTEN"] == ":8081" {
-		variables["SVC_OPS_LISTEN"] = localtest.FreeAddress(t)
+	listen := func(name string) string {
+		variables[name] = localtest.FreeAddress(t)
+		return "http://" + variables[name]
+	}
+	url = listen("SVC_LISTEN")
+	ops = url
+	if variables["SVC_OPS_LISTEN"] != "" {
+		ops = listen("SVC_OPS_LISTEN")
 	}
 	serve(t, variables, w.args...)
-	return "http://" + address
+	return url, ops
 }
 
 func (e environment) variables(w workload) map[string]string {
@@ -251,20 +255,20 @@ func TestWorkloadsRun(t *testing.T) {
 		if w.variables["SVC_ENV"] == "sandbox" {
 			env = sandbox
 		}
-		address := env.start(t, w)
+		url, ops := env.start(t, w)
 		switch {
 		case w.name == "migrate":
 		case w.name == "dashboard":
-			await(t, address+"/ops/queues", http.StatusUnauthorized)
+			await(t, url+"/ops/queues", http.StatusUnauthorized)
 		case w.kind == "compose":
-			await(t, address+"/readyz", http.StatusOK)
+			await(t, ops+"/readyz", http.StatusOK)
 		default:
 			c := w.pod.Containers[0]
 			if c.LivenessProbe.HTTPGet.Path == "" || c.ReadinessProbe.HTTPGet.Path == "" {
 				t.Errorf("%s lacks a probe", w.name)
 			}
-			await(t, address+c.ReadinessProbe.HTTPGet.Path, http.StatusOK)
-			await(t, address+c.LivenessProbe.HTTPGet.Path, http.StatusOK)
+			await(t, ops+c.ReadinessProbe.HTTPGet.Path, http.StatusOK)
+			await(t, ops+c.LivenessProbe.HTTPGet.Path, http.StatusOK)
 		}
 	}
 }

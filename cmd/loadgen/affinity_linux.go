@@ -60,10 +60,10 @@ func lowerPriority() error {
 	})
 }
 
-// eachThread calls do with the id of each thread of this process. Threads that start later inherit
-// what do sets.
-func eachThread(do func(id int) error) error {
-	// A thread that starts during the first pass may inherit from one that do has not reached yet.
+// eachThread calls set with the id of each thread of this process. Threads that start later inherit
+// what it sets.
+func eachThread(set func(id int) error) error {
+	// A thread that starts during the first pass may inherit from one that is not set yet.
 	for range 2 {
 		threads, err := filepath.Glob(procFile(os.Getpid(), "task/*"))
 		if err != nil {
@@ -71,7 +71,7 @@ func eachThread(do func(id int) error) error {
 		}
 		for _, path := range threads {
 			id, _ := strconv.Atoi(filepath.Base(path))
-			if err := do(id); err != nil {
+			if err := set(id); err != nil {
 				return err
 			}
 		}

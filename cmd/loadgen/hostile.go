@@ -213,7 +213,7 @@ func (h *hostile) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.attackers.Address = h.address
+	h.attackers.Address, h.attackers.Yielding = h.address, h.cpus != nil
 	for range h.attackers.Bodies {
 		p, _, err := h.newCaller(ctx, base)
 		if err != nil {

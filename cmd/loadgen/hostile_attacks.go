@@ -26,6 +26,7 @@ const mebibyte = 1 << 20 // bytes
 type attackers struct {
 	Address  string // host and port of the API
 	Partners []attackingPartner
+	Yielding bool // they get the lowest priority
 
 	Polls, Reads                    float64
 	Bodies, Unfinished, Connections int

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,7 +47,15 @@ func (b *bench) startSvc(env []string, args ...string) (*process, *bufio.Reader,
 // launch starts a program with the environment variables, and returns a reader of its standard
 // output. The process is called name and the first argument, of which there must be one.
 func launch(name, binary string, env []string, args ...string) (*process, *bufio.Reader, error) {
+	return launchWith(nil, name, binary, env, args...)
+}
+
+// launchWith is launch of a program with a standard input; nil for none.
+func launchWith(
+	stdin io.Reader, name, binary string, env []string, args ...string,
+) (*process, *bufio.Reader, error) {
 	cmd := exec.Command(binary, args...) //nolint:noctx // the scenario ends it
+	cmd.Stdin = stdin
 	p := &process{name: name + " " + args[0], cmd: cmd, done: make(chan struct{})}
 	p.cmd.Env = local.Environ(env...)
 	out, in, err := os.Pipe()

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"testing"
 
-	"partnerbilling/deploy/local/localtest"
-
 	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/deploy/local/localtest"
 )
 
 // result is what a run of svcctl has printed, and its exit code.

@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"testing"
 
-	"partnerbilling/deploy/local/localtest"
-
 	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/deploy/local/localtest"
 )
 
 // A login stores a profile that only the user can read, and the next commands use it.
