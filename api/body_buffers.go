@@ -25,7 +25,7 @@ func (b *bodyBuffers) get(size int) []byte {
 func (b *bodyBuffers) put(buffer []byte) { b.kept[exponent(cap(buffer))].Put(&buffer) }
 
 // exponent returns the least i for which 2^i is at least size, which must be positive.
-func exponent(size int) int { return bits.Len(uint(size - 1)) } //nolint:gosec // not negative
+func exponent(size int) int { return bits.Len(uint(size - 1)) }
 
 // bufferSize returns the memory in bytes of a body of size bytes: the capacity of its buffer.
 func bufferSize(size int) int {

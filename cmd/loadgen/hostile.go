@@ -88,7 +88,8 @@ func (h *hostile) run(ctx context.Context) error {
 	if err := h.start(ctx); err != nil {
 		return err
 	}
-	attacks := slices.DeleteFunc(h.attackers.attacks(), func(a attack) bool { return !strings.Contains(a.name, h.only) })
+	attacks := h.attackers.attacks()
+	attacks = slices.DeleteFunc(attacks, func(a attack) bool { return !strings.Contains(a.name, h.only) })
 	probed := newRequestSeries()
 	results := make([]*attackSeries, len(attacks))
 	for i := range attacks {
