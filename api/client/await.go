@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxHoldTime is the maximum time for which a GET asks the service to hold its answer. It is
-	// shorter than common time-outs of proxies.
+	// maxHoldTime is the maximum time for which the GETs of await and WatchBatch ask the service to
+	// hold its answers. It is shorter than common time-outs of proxies.
 	maxHoldTime = 20 * time.Second
 	// minPollDelay is the minimum time between two GETs if the service does not hold its answers.
 	minPollDelay = time.Second

@@ -26,7 +26,7 @@ type Row struct {
 // Receipt confirms a submission. Times are in Unix ms.
 type Receipt struct {
 	BatchReference string `json:"batchReference"`
-	State          string `json:"state"` // StateInProgress or StateSettled
+	State          string `json:"state"` // always StateInProgress, the state at submission
 	RowCount       int    `json:"rowCount"`
 	TotalAmount    int64  `json:"totalAmount"` // minor units
 	SubmittedAt    int64  `json:"submittedAt"`
@@ -182,8 +182,8 @@ func (c *Client) WatchBatch(ctx context.Context, site, reference string) iter.Se
 	}
 }
 
-// CancelBatch cancels the rows of a batch that are neither settled nor in doubt, and returns the
-// batch.
+// CancelBatch cancels the rows of a batch whose debit has not begun, and returns the batch. A row
+// whose debit may be under way ends as the bank says.
 func (c *Client) CancelBatch(ctx context.Context, site, reference string) (BatchStatus, error) {
 	var out BatchStatus
 	_, err := c.do(ctx, request{

@@ -13,7 +13,7 @@
 //   - revocations of customers, and invitations that are shown again
 //   - requests with an idempotency key, which it adds where the API accepts one
 //
-// Lists are iterators over all items. [WebhookHandler] verifies webhooks and decodes them.
+// Paged lists are iterators over all items. [WebhookHandler] verifies webhooks and decodes them.
 package client
 
 import (
@@ -32,7 +32,8 @@ import (
 	"time"
 )
 
-// Version is the API version of this client, which it sends in the header Svc-Api-Version.
+// Version is the API version of this client, which it sends in the header Svc-Api-Version. Requests
+// for access tokens and streams do not have the header.
 const Version = "urn:svc:api:billing:version:v1"
 
 // Config configures a client.
@@ -83,7 +84,8 @@ type Error struct {
 }
 
 // Fault is a reason for an error response. Under /checkout it has only a Message. Elsewhere it has
-// no Message.
+// no Message. For a request for an access token, Code and DisplayMessage are the OAuth error, such
+// as "invalid_client".
 type Fault struct {
 	Code           string `json:"code"`           // urn:svc:platform:billing:error:…
 	DisplayMessage string `json:"displayMessage"` // for people
@@ -102,8 +104,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Has reports whether err is an *Error with a fault whose code ends with code, such as
-// "batches:batch-reference-conflict".
+// Has reports whether err is an *Error with a fault whose code ends with a colon and code, such as
+// "batches:batch-reference-conflict". It never finds an OAuth error, whose code has no colon.
 func Has(err error, code string) bool {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -208,7 +210,7 @@ func (c *Client) retryDelay(r request, err error, attempt int) (time.Duration, b
 	switch {
 	case errors.Is(err, ErrNotUTF8):
 		return 0, false
-	case !errors.As(err, &refused): // no response
+	case !errors.As(err, &refused): // no response, or an unreadable one
 		return backoff, r.repeatable
 	case refused.Status == http.StatusConflict: // the first request with the idempotency key may still run
 		keyed := r.header.Get("Idempotency-Key") != ""

@@ -14,7 +14,7 @@ type Delivery struct {
 
 // Listen streams the organisation's webhooks for development, without an endpoint. It reconnects
 // when the stream breaks, and continues after the last delivery. It ends with an error when ctx
-// ends, or when the service refuses the stream.
+// ends, when the service refuses the stream, or when a delivery cannot be decoded.
 func (c *Client) Listen(ctx context.Context) iter.Seq2[Delivery, error] { return c.ListenFrom(ctx, "") }
 
 // ListenFrom streams as Listen does, but begins after the delivery with the id lastID. That

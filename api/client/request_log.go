@@ -67,7 +67,7 @@ type TailOptions struct {
 
 // TailRequests streams the organisation's requests to a sandbox as they are answered. It reconnects
 // when the stream breaks, and continues after the last request. It ends with an error when ctx
-// ends, or when the service refuses the stream.
+// ends, when the service refuses the stream, or when a request cannot be decoded.
 func (c *Client) TailRequests(ctx context.Context, options TailOptions) iter.Seq2[LoggedRequest, error] {
 	return follow(ctx, c, requestLogPath+options.Filter.query(), ListenOptions{
 		LastID: options.LastID, Connected: options.Connected, Broken: options.Broken,

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// maxSilence is the time without a byte after which a stream counts as broken. The service sends
-// a heartbeat every ten seconds.
+// maxSilence is the time without a whole line after which a stream counts as broken. The service
+// sends a heartbeat every ten seconds.
 const maxSilence = 45 * time.Second
 
 // follow iterates over the events of a stream. It decodes each event into a T, and calls setID with
@@ -48,7 +48,7 @@ type streamReader[T any] struct {
 	setID    func(item *T, id string)
 	options  ListenOptions // LastID is that of the latest event
 	token    string        // of the latest connection
-	failures int           // failed connections since the last accepted one
+	failures int           // connections that have ended or failed, since the last accepted one on
 	renewed  bool          // a token was refused since then
 }
 
@@ -80,8 +80,9 @@ func (s *streamReader[T]) awaitReconnection(ctx context.Context, err error) erro
 // errSilent reports a connection on which nothing has arrived for maxSilence.
 var errSilent = fmt.Errorf("client: stream: nothing arrived for %v", maxSilence)
 
-// stream yields the events of one connection. goOn is false if the consumer wants no more of them.
-// Otherwise err says why the connection ended; it is nil if the service ended it.
+// stream yields the events of one connection. goOn is false if the consumer wants no more of them,
+// or after an event that cannot be decoded. Otherwise err says why the connection ended; it is nil
+// if the service ended it.
 func (s *streamReader[T]) stream(ctx context.Context, yield func(T, error) bool) (goOn bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	silence := time.AfterFunc(maxSilence, func() { cancel(errSilent) })
@@ -102,7 +103,7 @@ func (s *streamReader[T]) stream(ctx context.Context, yield func(T, error) bool)
 }
 
 // read yields the events of a stream; see stream for its results. It resets the timer silence
-// whenever something arrives.
+// whenever a line arrives.
 func (s *streamReader[T]) read(
 	stream io.Reader, silence *time.Timer, yield func(T, error) bool,
 ) (goOn bool, err error) {

@@ -54,7 +54,7 @@ func (c *Client) WebhookEndpoint(ctx context.Context, name string) (WebhookEndpo
 	return out, err
 }
 
-// WebhookEndpoints returns the organisation's endpoints.
+// WebhookEndpoints returns the organisation's endpoints, each with only Endpoint, URL and Events.
 func (c *Client) WebhookEndpoints(ctx context.Context) ([]WebhookEndpoint, error) {
 	var out struct {
 		Items []WebhookEndpoint `json:"items"`

@@ -72,8 +72,9 @@ func (c *Client) WebhookEvent(ctx context.Context, idempotencyKey string) (Webho
 	return out, err
 }
 
-// RedeliverWebhookEvent schedules an event for another delivery, whatever its status. Each call
-// causes a delivery, so the client does not retry a call without a response.
+// RedeliverWebhookEvent schedules an event for another delivery, whatever its status. Without an
+// enabled endpoint, the event becomes undelivered. Each call causes a delivery, so the client does
+// not retry a call without a response.
 func (c *Client) RedeliverWebhookEvent(ctx context.Context, idempotencyKey string) (WebhookEvent, error) {
 	var out WebhookEvent
 	_, err := c.do(ctx, request{
@@ -84,14 +85,17 @@ func (c *Client) RedeliverWebhookEvent(ctx context.Context, idempotencyKey strin
 
 // Redelivery is the result of a redelivery by filter.
 type Redelivery struct {
-	Count int `json:"count"` // events scheduled for another delivery
+	// Count is the number of redelivered events. It includes events without an enabled endpoint,
+	// which become undelivered.
+	Count int `json:"count"`
 	// ResumeFrom is the CreatedAt of the oldest matching event that was left out, in Unix ms; 0: no
 	// event was. Once fewer events are pending, a call with ResumeFrom as From continues.
 	ResumeFrom int64 `json:"resumeFrom"`
 }
 
 // RedeliverWebhookEvents schedules matching events for another delivery, oldest first, until the
-// organisation has too many pending events. The filter must not be empty; its Limit is ignored.
+// organisation has too many pending events. It leaves out test events. The filter must not be
+// empty; its Limit is ignored.
 // Each call causes deliveries, so the client does not retry a call without a response.
 func (c *Client) RedeliverWebhookEvents(ctx context.Context, filter WebhookEventFilter) (Redelivery, error) {
 	var out Redelivery

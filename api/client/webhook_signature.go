@@ -117,8 +117,8 @@ func signedContent(header http.Header, body []byte) []byte {
 	return append(content, body...)
 }
 
-// secretKey returns the key of webhook-signature: the bytes that the secret encodes in Base64 after
-// whsec_. Any other text is its own key.
+// secretKey returns the key of webhook-signature: the bytes that the secret encodes in Base64. It
+// ignores the prefix whsec_, which may be missing. A secret that is not Base64 is its own key.
 func secretKey(secret string) []byte {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	if err != nil {

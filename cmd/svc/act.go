@@ -15,12 +15,13 @@ import (
 	"partnerbilling/models"
 )
 
-// actAnnotation is the annotation of a command that changes state. Its value is the command's
-// [models.ActName] in the audit log.
+// actAnnotation is the annotation of a command that the audit log records. Its value is the
+// command's [models.ActName] there.
 const actAnnotation = "act"
 
-// acting marks a command as one that changes state, and returns it. The audit log records each run
-// that reaches the database.
+// acting marks a command as one that changes state or asks the rail, and returns it. The audit log
+// records each run that opens the database, unless checkDeployment refuses the database or the
+// audit log does not exist yet.
 func acting(name models.ActName, cmd *cobra.Command) *cobra.Command {
 	cmd.Annotations = map[string]string{actAnnotation: string(name)}
 	return cmd

@@ -8,8 +8,8 @@ import (
 	"partnerbilling/models"
 )
 
-// findCommand returns `svc admin find`, which lists everything that a text names: see
-// [models.Store.Search].
+// findCommand returns `svc admin find`, which lists what a text names, at most [models.MaxHits]
+// hits: see [models.Store.Search].
 func (p *program) findCommand() *cobra.Command {
 	return p.storeCommand("find TEXT", "Find what an id, a trace id, a rail key, a reference or a part of a name names",
 		func(ctx context.Context, store *models.Store, args []string) error {

@@ -96,8 +96,9 @@ func (p *program) pausesCommand() *cobra.Command {
 	return p.storeCommand("pauses", "List what is paused", list)
 }
 
-// backlogCommand returns `svc admin backlog`, which lists the lanes: a row for each queue and Site
-// with waiting tasks. See [models.Lane] for the columns.
+// backlogCommand returns `svc admin backlog`, which lists at most maxLanes lanes, the oldest first.
+// A lane is a queue and a Site with waiting tasks. See [models.Lane] for the columns, and
+// [models.WatchedSites] for the Sites that it leaves out.
 func (p *program) backlogCommand() *cobra.Command {
 	return p.storeCommand("backlog", "List waiting work by queue, organisation and Site",
 		func(ctx context.Context, store *models.Store, _ []string) error {

@@ -24,7 +24,8 @@ func (p *program) webhookAdminCommand() *cobra.Command {
 }
 
 // deadLettersCommand returns `svc admin webhook dead-letters`, which counts the events that were
-// not delivered, a row for each organisation.
+// not delivered. It prints a row for each organisation that has any, for at most
+// [models.MostCounted] organisations. Each count is at most [models.MostCounted].
 func (p *program) deadLettersCommand() *cobra.Command {
 	return p.storeCommand("dead-letters", "Count failed, undelivered and parked events by organisation",
 		func(ctx context.Context, store *models.Store, _ []string) error {
@@ -40,8 +41,8 @@ func (p *program) deadLettersCommand() *cobra.Command {
 		})
 }
 
-// parkedCommand returns `svc admin webhook parked`, which lists endpoints that need attention. See
-// [models.TroubledEndpoint] for the columns.
+// parkedCommand returns `svc admin webhook parked`, which lists endpoints that need attention, at
+// most [models.MostCounted]. See [models.TroubledEndpoint] for the columns.
 func (p *program) parkedCommand() *cobra.Command {
 	return p.storeCommand("parked", "List endpoints that are disabled, failing, or have parked events",
 		func(ctx context.Context, store *models.Store, _ []string) error {
@@ -60,8 +61,8 @@ func (p *program) parkedCommand() *cobra.Command {
 }
 
 // redeliverCommand returns `svc admin webhook redeliver`, which has one event, or all events that
-// the flags select, delivered again. If a run cannot reach all of them, it prints the --from of the
-// next run.
+// the flags select, delivered again. A selection leaves out test events. If a run cannot reach all
+// selected events, it prints the --from of the next run.
 func (p *program) redeliverCommand() *cobra.Command {
 	var event, status, site, from, to string
 	cmd := p.ofOrganisation("redeliver", "Redeliver one event, or the events of a status and a range of creation times",

@@ -82,8 +82,8 @@ func version() string {
 	return info.Main.Version + " " + info.GoVersion
 }
 
-// serving returns a command that runs until its context ends. If the context ends during the start,
-// the command returns no error.
+// serving returns a command that runs until its context ends. Once the context has ended, the
+// command drops an error that wraps context.Canceled, such as that of an interrupted start.
 func serving(use, short string, do func(ctx context.Context, args []string) error) *cobra.Command {
 	return command(use, short, func(ctx context.Context, args []string) error {
 		err := do(ctx, args)

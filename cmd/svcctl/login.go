@@ -43,7 +43,7 @@ other users of the machine could read it there. Login signs in before it stores 
 }
 
 // login asks for the values that p lacks, signs in unless offline is set, and stores the profile
-// under a name. Later commands use this profile.
+// under a name as the profile in use.
 func (c *ctl) login(ctx context.Context, name string, p profile, offline bool) error {
 	q := questioner{ctl: c, lines: bufio.NewReader(c.in)}
 	p.BaseURL = q.ask("Base URL", p.BaseURL)

@@ -58,7 +58,7 @@ type printer struct {
 	columns []column
 	width   int        // of the terminal, in columns; 0 for none
 	rows    [][]string // of a table, until end prints it
-	items   int        // that item and object have received
+	items   int        // that item has received; in CSV, also objects
 	ended   bool       // end was called
 }
 

@@ -88,8 +88,8 @@ func (c *ctl) saveProfiles(stored profiles) error {
 const privateFile = 0o600
 
 // replaceFile writes a file that only the user can read. It replaces an older file only when the
-// new one is complete. It follows symbolic links. If the name leads to a pipe, a device or the
-// like, it writes there instead.
+// new one is complete. It follows symbolic links, unless they dangle. If the name leads to a pipe,
+// a device or the like, it writes there instead.
 func replaceFile(name string, content []byte) error {
 	return replaceFileMode(name, content, privateFile)
 }

@@ -53,8 +53,8 @@ func (f fileFaults) Error() string {
 const byteOrderMark = "\ufeff"
 
 // readRows reads the rows of a batch from CSV in UTF-8 with a header line. The separator is a
-// comma, a semicolon or a tab. The returned amounts are in minor units. A fileFaults error names
-// every fault with its line.
+// comma, a semicolon or a tab. The returned amounts are in minor units. A fileFaults error holds
+// every fault with its line, up to the first malformed CSV.
 func readRows(in io.Reader, format rowFormat) ([]client.Row, error) {
 	buffered := bufio.NewReader(in)
 	start, err := buffered.Peek(len(byteOrderMark))

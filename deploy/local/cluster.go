@@ -16,7 +16,7 @@ import (
 const clusterSlots = 16384
 
 // RedisCluster is a Redis Cluster of several masters with a replica each, for failover tests. Only
-// URL is safe for concurrent use. Methods that wait give up after a minute.
+// URL is safe for concurrent use. Methods that wait give up after a minute, except Stop.
 type RedisCluster struct {
 	redisGroup
 	buses []*Port             // for the connections between the servers, in the order of the servers

@@ -8,7 +8,8 @@ import (
 )
 
 // Pair is a primary PostgreSQL and a standby that follows it by streaming replication, for failover
-// tests. Only DatabaseURL is safe for concurrent use. Methods that wait give up after a minute.
+// tests. Only DatabaseURL is safe for concurrent use. Methods that wait give up after a minute,
+// except Backup, KillPrimary and Stop.
 type Pair struct {
 	servers     [2]*Servers
 	primary     int // index of the primary

@@ -17,7 +17,7 @@ import (
 const sentinelMaster = "main"
 
 // SentinelGroup is a Redis master with replicas under three Sentinels, for failover tests. Only URL
-// is safe for concurrent use. Methods that wait give up after a minute.
+// is safe for concurrent use. Methods that wait give up after a minute, except Stop.
 type SentinelGroup struct {
 	redisGroup
 	sentinels        []*Servers

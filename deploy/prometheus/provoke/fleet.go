@@ -355,8 +355,8 @@ func (f *fleet) load(ctx context.Context) {
 	}
 }
 
-// repeat calls do at every interval, even while earlier calls run, until the returned function is
-// called. That function waits for the running calls.
+// repeat calls do at every interval, even while earlier calls run, until ctx ends or the returned
+// function is called. That function waits for the running calls.
 func repeat(ctx context.Context, interval time.Duration, do func(context.Context)) end {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup

@@ -7,7 +7,7 @@
 //
 // The times in the rules are divided by -speed, and a few thresholds are lowered, so that a run
 // takes minutes. All else in the rules, and the inhibition, is as in production. The command fails
-// if a fault does not provoke its alerts.
+// if a fault does not provoke its alerts, or provokes other pages than it lists.
 package main
 
 import (
@@ -36,8 +36,8 @@ func main() {
 	}
 }
 
-// run provokes the faults whose name contains only, and prints a report. It returns an error if a
-// fault did not provoke its alerts.
+// run provokes the faults whose name contains only, and prints a report. It returns an error if
+// provoke reports false for a fault.
 func run(ctx context.Context, binary, rules, only string, speed float64) (err error) {
 	dir, err := os.MkdirTemp("", "svc-provoke-")
 	if err != nil {
@@ -93,8 +93,9 @@ func run(ctx context.Context, binary, rules, only string, speed float64) (err er
 }
 
 // provoke begins a fault, waits until the expected alerts fire, ends the fault, and prints what it
-// has seen. ok says whether the fault provoked its alerts. fired are the alerts that began to fire.
-// provoke returns once only earlier alerts fire, or after two more minutes.
+// has seen. ok says whether the fault provoked its alerts and, if it lists pages, exactly these.
+// fired are the alerts that began to fire. provoke returns once only earlier and lasting alerts
+// fire, or after two more minutes.
 func (m *monitor) provoke(ctx context.Context, fault fault) (ok bool, fired []string, err error) {
 	before, err := m.firing(ctx)
 	if err != nil {

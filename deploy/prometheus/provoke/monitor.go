@@ -96,7 +96,8 @@ type monitor struct {
 	prometheus, alertmanager string // URLs
 }
 
-// start starts both programs, and waits until no alert but lasting ones fires.
+// start starts both programs, and waits until no alert but lasting ones fires, for two minutes at
+// most.
 func (m *monitor) start(ctx context.Context) error {
 	m.notified.reset()
 	m.receiver = httptest.NewServer(&m.notified)
