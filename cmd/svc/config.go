@@ -363,9 +363,10 @@ func (c Config) LogValue() slog.Value {
 	var attrs []slog.Attr
 	value := reflect.ValueOf(c)
 	for _, f := range variables() {
-		text := fmt.Sprint(value.FieldByIndex(f.Index).Interface())
+		field := value.FieldByIndex(f.Index)
+		text := fmt.Sprint(field.Interface())
 		switch {
-		case text == "":
+		case text == "" || field.Kind() == reflect.Slice && field.Len() == 0:
 			continue
 		case f.Tag.Get("secret") == "true":
 			text = "(set)"

@@ -158,6 +158,9 @@ func TestConfigIsLoggedWithoutSecrets(t *testing.T) {
 	if strings.Contains(strings.ToLower(text), "password=h") {
 		t.Errorf("logged: %s", text)
 	}
+	if strings.Contains(text, "SVC_TRUSTED_PROXIES") {
+		t.Errorf("an empty list is logged: %s", text)
+	}
 }
 
 func TestCommandsReportMissingConfiguration(t *testing.T) {

@@ -166,6 +166,9 @@ func (d *dev) startServers(ctx context.Context) error {
 
 // migrate applies all pending migrations. It refuses the database of another deployment.
 func (d *dev) migrate(ctx context.Context) error {
+	if d.cfg.pooled() {
+		return errMigratesPooled
+	}
 	store, err := models.Open(postgres.Config{DSN: d.cfg.DatabaseURL, MaxConns: 2, ApplicationName: "svc migrate"})
 	if err != nil {
 		return fmt.Errorf("SVC_DATABASE_URL: %w", err)

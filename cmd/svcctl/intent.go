@@ -19,6 +19,7 @@ func followIntent(_ *ctl, cmd *cobra.Command) func(context.Context, *operationRu
 	var qr bool
 	var wait time.Duration
 	cmd.Flags().BoolVar(&qr, "qr", false, "show the QR code in the terminal")
+	cmd.MarkFlagsMutuallyExclusive("qr", "qr-code-format") // --qr needs the default format
 	cmd.Flags().DurationVar(&wait, "wait", 0,
 		"maximum wait for the payment, by default none; the exit code is 8 unless it is Settled")
 	return func(ctx context.Context, run *operationRun, data json.RawMessage) error {

@@ -117,6 +117,9 @@ func (c *ctl) operationCommand(op operation, name string) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if key != "" && len(inputs) > 1 {
+			return fail(exitUsage, "--idempotency-key is the key of one call: name one %s", op.args[0].name)
+		}
 		run, err := c.open(cmd.Context(), op)
 		if err != nil {
 			return err

@@ -56,10 +56,12 @@ func (c *ctl) awaitBatch(
 	if terminalWidth(c.errOut) == 0 {
 		batch, err = api.AwaitBatch(ctx, site, reference)
 	} else {
-		for batch, err = range api.WatchBatch(ctx, site, reference) {
+		var status client.BatchStatus
+		for status, err = range api.WatchBatch(ctx, site, reference) {
 			if err != nil {
 				break
 			}
+			batch = status
 			report(batch)
 		}
 	}

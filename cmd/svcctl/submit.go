@@ -37,9 +37,10 @@ func (c *ctl) submitCommand() *cobra.Command {
 		Long: `Submit a CSV file of customerReference, rowReference and amount as one batch, or as several
 of 1000 rows under the references REFERENCE/1, REFERENCE/2 and so on.
 
-The separator is a comma, a semicolon or a tab; the file is UTF-8. Every fault is listed with its
-line before anything is submitted. The command may be repeated after an interruption: what was
-submitted is not submitted twice. With --wait or --result the exit code is 8 if a row has failed.`,
+The separator is a comma, a semicolon or a tab; the file is UTF-8. The first faults are listed
+with their lines before anything is submitted. The command may be repeated after an interruption:
+what was submitted is not submitted twice. With --wait or --result the exit code is 8 if a row has
+failed.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := c.newSubmission(cmd.Context(), args, format)
@@ -170,7 +171,7 @@ func (s *submission) validate(ctx context.Context) error {
 	for _, batch := range s.batches {
 		predictions, err := s.api.ValidateBatch(ctx, s.site, batch)
 		if err != nil {
-			return fmt.Errorf("%s: %w", batch.BatchReference, err)
+			return printer.abort(fmt.Errorf("%s: %w", batch.BatchReference, err))
 		}
 		for _, p := range predictions {
 			if err := printer.value(p); err != nil {
@@ -200,7 +201,7 @@ func (s *submission) run(ctx context.Context, wait bool) error {
 	for _, batch := range s.batches {
 		receipt, err := s.api.SubmitBatch(ctx, s.site, batch)
 		if err != nil {
-			return fmt.Errorf("%s: %w", batch.BatchReference, err)
+			return printer.abort(fmt.Errorf("%s: %w", batch.BatchReference, err))
 		}
 		if !wait {
 			err = printer.value(receipt)

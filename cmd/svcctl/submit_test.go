@@ -191,8 +191,9 @@ func TestSubmitCutsAndResumes(t *testing.T) {
 	if err := os.WriteFile(name, []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := svcctl(t.Context(), server.URL, "submit", "rent", name)
-	if r.code != exitAuthentication || len(submitted) != 2 {
+	r := svcctl(t.Context(), server.URL, "submit", "rent", name, "-o", "json")
+	if r.code != exitAuthentication || len(submitted) != 2 ||
+		!json.Valid([]byte(r.out)) || !strings.Contains(r.out, "rent/2") {
 		t.Fatalf("%d batches, %+v", len(submitted), r)
 	}
 	refuse = false

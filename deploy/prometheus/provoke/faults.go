@@ -213,4 +213,6 @@ var unprovoked = map[string]string{
 	"SvcWebhooksLate":       "follows from a dead Redis, and from a fleet without webhook workers",
 	"SvcCheckoutBudget":     "needs six hours of history",
 	"SvcWebhooksBudget":     "needs six hours of history",
+	"SvcPaused":             "an operator's act, not a fault",
+	"SvcPartitionsMissing":  "needs weeks without a worker that makes partitions",
 }
