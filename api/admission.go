@@ -41,10 +41,11 @@ const (
 //
 // Slots are fair between callers: the next one goes to the queued caller that holds the fewest,
 // then to the one whose last slot is the longest ago, then to the oldest request. If the queue is
-// full, the newest fresh request of a caller that queues the most is shed.
+// full, a fresh request is shed: the newest one of a caller with a longer queue, or the arriving
+// one (see hasCapacity).
 //
-// While several callers are active, none of them holds more than half of the slots. Otherwise one
-// caller's flood would compete with all others for the CPUs.
+// While several callers are active, none of them gets a slot beyond half of the slots, rounded up.
+// Otherwise one caller's flood would compete with all others for the CPUs.
 //
 // If requests have queued without a pause for longer than the wait limit, the load is sustained. A
 // long queue then only delays answers, so the limit of the expected wait is divided by

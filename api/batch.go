@@ -96,7 +96,8 @@ func (b *batches) get(ctx context.Context, r *Request) error {
 	return r.JSONBytes(http.StatusOK, view.data)
 }
 
-// cancel cancels the rows that are neither settled nor in doubt, and answers with the batch.
+// cancel cancels the batch in the path, and answers with it. Pending rows end at once, unless the
+// database may have lost their calls. Tasks cancel the other open rows on the rail.
 func (b *batches) cancel(ctx context.Context, r *Request) error {
 	batch, rows, err := b.store.CancelBatch(ctx, r.Site.ID, r.Param())
 	if err != nil {

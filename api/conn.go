@@ -213,8 +213,9 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// watch returns a context that also ends when the client disconnects. The connection must not be
-// read until stop is called. stop must be called.
+// watch returns a context that also ends when the client disconnects. Once the client has sent a
+// further byte, no disconnect is noticed. The connection must not be read until stop is called.
+// stop must be called.
 func (c *conn) watch(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -242,7 +243,7 @@ func (c *conn) watch(ctx context.Context) (_ context.Context, stop func()) {
 // UntilDisconnect returns a copy of ctx for a handler that waits. The copy also ends when the
 // client disconnects or the server begins to shut down. After that the handler answers with the
 // present state, under ctx. The handler must call stop before it returns. While a request's body is
-// unread, no disconnect is noticed.
+// unread, or once the client has begun to send another request, no disconnect is noticed.
 func (r *Request) UntilDisconnect(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stopDraining := context.AfterFunc(r.draining, cancel)

@@ -13,7 +13,7 @@ const (
 	// organisation.
 	maxStreams             = 256
 	maxOrganisationStreams = 16
-	// streamRetryInterval is the time between two attempts to read events.
+	// streamRetryInterval is the longest time until a failed attempt to read events is repeated.
 	streamRetryInterval = 500 * time.Millisecond
 	// heartbeatInterval is the time between heartbeats, which keep a quiet stream open and detect a
 	// disconnect.
@@ -32,7 +32,8 @@ type eventSource interface {
 	// position returns the id from which a client resumes after the last page.
 	position() string
 	// version returns a number that changes when there may be new events, and a channel that is
-	// closed when the number changes. The number is 0 as long as there are no events yet.
+	// closed when the number changes. While the number is 0, the stream does not read: the source
+	// has not looked for events yet.
 	version() (number uint64, changed <-chan struct{})
 	// read reads the next page of events. count is the number of its events. more says that another
 	// page follows. An error leaves the position unchanged.

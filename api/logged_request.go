@@ -60,7 +60,7 @@ type loggedRequestList struct {
 }
 
 // list answers with the organisation's latest requests. If the client prefers server-sent events,
-// it streams the requests from now on instead.
+// it streams later requests instead (see tail).
 func (l *loggedRequests) list(ctx context.Context, r *Request) error {
 	in := queryReader{r: r}
 	limit := int(in.integer("limit", 1, requestlog.MaxRequests, defaultLoggedRequests))

@@ -87,8 +87,9 @@ type Route struct {
 	// Page routes answer with HTML, errors included. They ignore the query, because other services
 	// may add parameters to a link.
 	Page bool
-	// OAuth routes answer in the form of RFC 6749, errors included. Their handlers check query and
-	// body themselves.
+	// OAuth routes answer in the form of RFC 6749, errors included. Only a 404, and a 400 or 408
+	// about a body that cannot be read, have the form of the other routes. The handlers of OAuth
+	// routes check query and body themselves.
 	OAuth bool
 	// Idempotent routes accept the header Idempotency-Key.
 	Idempotent bool

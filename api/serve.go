@@ -60,9 +60,9 @@ func (s *Server) Listen(ctx context.Context, address string) error {
 // cancelGrace is the time that cancelled requests have to return.
 const cancelGrace = 2 * time.Second
 
-// Shutdown accepts no more requests, ends held requests and streams, and lets the other requests
-// finish. If ctx ends first, Shutdown cancels the requests, waits up to cancelGrace for them, and
-// returns ctx's error.
+// Shutdown accepts no more requests, ends held requests and event streams, and lets the other
+// requests finish. If ctx ends first, Shutdown cancels the requests, waits up to cancelGrace for
+// them, and returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.beginDraining()
 	defer s.endRequests()
@@ -81,7 +81,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 type active struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // closed when n reaches 0; nil unless wait is running
+	idle chan struct{} // closed when n reaches 0; nil unless wait has run since n was 0
 }
 
 func (a *active) count() int {

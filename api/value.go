@@ -35,7 +35,7 @@ func isID(id encoding.TextUnmarshaler) func(text string) error {
 }
 
 // optionalMillis decodes a point in time in ms of Unix time, nil if the field is absent. Every
-// integer that a body may contain is valid, also before any data.
+// integer up to strictjson.MaxInteger is valid, also one before any data.
 func optionalMillis(body strictjson.Fields, name string) *models.Millis {
 	n, ok := body.OptionalInt(name)
 	if !ok {

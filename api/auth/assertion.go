@@ -26,7 +26,7 @@ const maxAssertionID = 256
 
 // CheckClientJWKS returns an error unless raw is a JSON Web Key Set that a client may use for
 // private_key_jwt. The set has 1 to 16 public keys, each Ed25519, P-256 or RSA of 2048 to 8192
-// bits.
+// bits. A single JSON Web Key counts as a set of one key.
 func CheckClientJWKS(raw json.RawMessage) error {
 	set, err := publicKeys(raw)
 	if err != nil {

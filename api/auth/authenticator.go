@@ -76,8 +76,8 @@ func newAuthenticator(
 // the credential that obtained the token, unless an outside issuer issued it.
 //
 // Authenticate returns ErrNoCredentials or ErrInvalidToken. It returns models.ErrUnavailable if
-// Postgres does not answer and no recent copy of the client is cached, or if an outside issuer's
-// keys are unavailable.
+// Postgres does not answer and the cache has no recent copy of the client, or only a copy without
+// the token's credential. It returns the same error if an outside issuer's keys are unavailable.
 func (a *Authenticator) Authenticate(
 	ctx context.Context, authorization string, from netip.Addr,
 ) (Principal, error) {

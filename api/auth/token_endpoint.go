@@ -158,7 +158,7 @@ func parseForm(request TokenRequest) (url.Values, error) {
 
 // narrow returns the requested scopes in the client's order, or all scopes of the client if none
 // are requested. asked is the parameter scope, which may have extra spaces. narrow returns
-// errInvalidScope for a scope that the client lacks.
+// errInvalidScope for a scope that the client lacks, and if asked has only spaces.
 func narrow(held []models.Scope, asked string) ([]models.Scope, error) {
 	if asked == "" {
 		return held, nil

@@ -118,7 +118,8 @@ func scrollWide(html string) string {
 // notInAnchor matches the characters that anchors leave out.
 var notInAnchor = regexp.MustCompile(`[^a-z0-9 _-]`)
 
-// anchor returns the URL fragment of a heading, as markdown generates it.
+// anchor returns the URL fragment of a heading, as markdown generates it. The heading must have no
+// underscore: markdown replaces it by a dash.
 func anchor(heading string) string {
 	return strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 }

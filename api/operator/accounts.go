@@ -13,7 +13,7 @@ import (
 )
 
 // hashCost is the bcrypt cost of every hash. Because all hashes have the same cost, verification
-// takes the same time for all accounts and for unknown names. Only tests change it.
+// against a hash takes the same time for all accounts and for unknown names. Only tests change it.
 var hashCost = 12
 
 // MinPassword is the minimum length of a password, in bytes. Only a sandbox may configure a shorter

@@ -105,7 +105,8 @@ func (o Operator) MayAct() bool { return o.Role == RoleAct }
 
 // Admit returns the operator that the credentials of a request belong to. If ok is false, Admit has
 // answered the request. It answers 401 without valid credentials, and 429 after too many attempts
-// or if no processor becomes free for the verification. It answers 503 if the request ends first.
+// or if no processor becomes free for the verification. It answers 503 if the request ends first,
+// or if the verification panics.
 func (l *Login) Admit(w http.ResponseWriter, r *http.Request) (o Operator, ok bool) {
 	name, password, ok := r.BasicAuth()
 	if !ok {
@@ -178,8 +179,8 @@ func (l *Login) attempt(
 }
 
 // verify compares a password with that of an account. It takes the same time for each name, known
-// or not. If no processor becomes free before ctx ends, the outcome is busy: the password may be
-// right.
+// or not, except that the first call for a plain password also hashes that password. If no
+// processor becomes free before ctx ends, the outcome is busy: the password may be right.
 func (l *Login) verify(ctx context.Context, name, password string) verdict {
 	select {
 	case l.hashing <- struct{}{}:

@@ -28,7 +28,7 @@ type Decision struct {
 
 // Limit is the state of one rate limit.
 type Limit struct {
-	Name      string        // a structured-field token, such as the class
+	Name      string        // the class; a structured-field string in headers
 	Quota     int64         // requests per window
 	Window    time.Duration // at least one second
 	Remaining int64         // requests that the bucket still has tokens for

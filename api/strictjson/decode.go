@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// MaxInteger is the largest integer that a body may contain, and -MaxInteger the smallest. Every
-// JSON reader represents this range exactly.
+// MaxInteger is the largest integer that a known field may have, and -MaxInteger the smallest.
+// Every JSON reader represents this range exactly.
 const MaxInteger = 9007199254740991
 
 // MaxFaults is the maximum number of faults that are reported for a body.

@@ -32,7 +32,7 @@ type PaymentLine struct {
 type PaymentItem struct {
 	Name      string
 	Quantity  int64
-	Unit      string // the price of one, formatted by Money; "" for a quantity of 1
+	Unit      string // the price of one, formatted by Money; "" for one, or if the units exceed Amount
 	AddOns    string // the price of all add-ons, formatted by Money; "" for none
 	Detail    string // customizations; "" for none
 	Amount    string // before discounts, formatted by Money

@@ -1,7 +1,8 @@
 // Package console is the sandbox console: pages on which a partner's engineer looks at and drives
-// the API without writing code. Every action is a call of the API in this process, with the access
-// token of the session. The console therefore has no rules of its own. The pages work without
-// JavaScript and load nothing from other hosts.
+// the API without writing code. The console drives the API by calls in this process, with the
+// access token of the session. It has no rules of its own for them. Only the session, the faults of
+// the rail and the deliveries of the built-in receiver change without a call. The pages work
+// without JavaScript and load nothing from other hosts.
 package console
 
 import (
@@ -35,7 +36,8 @@ func MaxBody(path string) int {
 	return maxForm
 }
 
-// requestTimeout bounds one request to the console, the API calls that it makes included.
+// requestTimeout bounds the console's own work in one request. The API calls that it makes have
+// only the time-outs of their routes.
 const requestTimeout = 25 * time.Second
 
 // Config holds the console's dependencies. Only RailFaults, Links and Log are optional.

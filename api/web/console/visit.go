@@ -248,8 +248,8 @@ func (v *visit) fail(err error) {
 	}
 }
 
-// endSession redirects to the sign-in page, which leads back to this page. The new session keeps
-// the Sites.
+// endSession redirects to the sign-in page. After a GET, that page leads back to this one. The new
+// session keeps the Sites.
 func (v *visit) endSession() {
 	s := newSession(v.console.Now().Add(sessionLifetime))
 	s.Sites = v.session.Sites

@@ -242,7 +242,7 @@ type logPage struct {
 	Filter  models.AuditFilter
 	Fields  map[string]string // the filter as typed, by parameter
 	Entries []models.AuditEntry
-	Next    string // the next page's address; "" on the last
+	Next    string // the next page's address, which may be empty; "" after a page that is not full
 }
 
 // auditLog shows the entries that match the parameters, newest first.
