@@ -9,7 +9,7 @@
 -- on an empty table, the planner takes the newest. Connections keep that choice while the table
 -- grows.
 --
--- A table with a column only_row has exactly one row.
+-- A table with a column only_row has one row; deployment has none until the first process joins.
 
 -- Service time is the server's time plus a stored offset. Clock skew between the machines of the
 -- service thus has no effect.

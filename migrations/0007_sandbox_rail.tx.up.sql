@@ -1,5 +1,6 @@
--- The sandbox rail: a payment rail simulated in this database. Only the rail adapter accesses these
--- tables, because the service cannot look into a real rail either.
+-- The sandbox rail: a payment rail simulated in this database. The service settles debits through
+-- the rail adapter alone, because it cannot look into a real rail either. Sign-ups, faults,
+-- retention and the audit of a sandbox use these tables directly.
 
 -- The accounts of the customers who have signed up, by their agreements.
 CREATE TABLE sandbox_accounts (

@@ -42,8 +42,10 @@ var AlertKinds = []string{
 	string(DifferenceUnknown), string(DifferenceUnrecorded), string(DifferenceDenied), string(DifferenceParticulars),
 
 	AlertReconciliationGap, // the rail dropped debits before their comparison; subject: the time
-	alertPartitionsMissing, // no partition is ready for new ids; subject: the table
-	AlertAuditViolation,    // an audit found a broken invariant; subject: the invariant and what breaks it
+	// A partition of the present or the next period is missing, or a default partition holds ids
+	// that belong elsewhere; subject: the table, or the default partition.
+	alertPartitionsMissing,
+	AlertAuditViolation, // an audit found a broken invariant; subject: the invariant and what breaks it
 }
 
 // Alert is a condition that needs an operator's attention. It is open until it is closed; kind and

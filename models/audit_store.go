@@ -200,7 +200,8 @@ WITH rail AS (
 )`
 
 // sandboxChecks compare the ledger with the sandbox rail's own list of debits. A debit is not
-// reported while its row or payment is open or in doubt: it may reach the ledger later.
+// reported while its row is in progress or in doubt, or its payment is pending: it may reach the
+// ledger later.
 var sandboxChecks = newAuditChecks([][2]string{
 	{"what the rail debited is in the ledger", railDebits + `, keys AS MATERIALIZED (
     SELECT b.site_id, b.id, ` + batchKeySQL + ` AS key FROM batches b

@@ -50,7 +50,7 @@ const (
 	OutcomeDeclinedByCustomer RowOutcome = "declinedByCustomer" // the customer refused
 	OutcomeDeclined           RowOutcome = "declined"           // the bank refused, without a reason
 	OutcomeTimedOut           RowOutcome = "timedOut"           // not debited before the deadline
-	OutcomeUnconfirmed        RowOutcome = "unconfirmed"        // in doubt at the deadline
+	OutcomeUnconfirmed        RowOutcome = "unconfirmed"        // in doubt at the deadline, or undecidable
 	OutcomeCancelled          RowOutcome = "cancelled"          // the batch was cancelled before the debit
 )
 

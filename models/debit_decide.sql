@@ -1,6 +1,7 @@
 -- Store.DecideRow corrects an unconfirmed row as an operator has decided, and posts the ledger
--- entry of a debit. It returns the corrected outcome. There is no result row if the row is not
--- unconfirmed, or has been corrected already.
+-- entry of a debit. It closes the alerts railConflict and railForgot of the row. It returns the
+-- corrected outcome. There is no result row if the row is not unconfirmed, or has been corrected
+-- already.
 --
 --   :site, :batch_reference, :row_reference   the row, with the id of its Site
 --   :key                                      the row's rail key

@@ -47,8 +47,9 @@ func (s *Store) RowRailKey(ctx context.Context, site SiteID, batchReference, row
 }
 
 // DecideRow corrects an unconfirmed row by an operator's decision, and returns its corrected
-// outcome. It posts the ledger entry of a debit, and closes the row's alerts. Errors: ErrNotFound;
-// ErrNoDecisionNeeded if the row is not unconfirmed, or has been corrected already.
+// outcome. It posts the ledger entry of a debit, and closes the row's alerts of the kinds
+// AlertRailConflict and AlertRailForgot. Errors: ErrNotFound; ErrNoDecisionNeeded if the row is not
+// unconfirmed, or has been corrected already.
 func (s *Store) DecideRow(
 	ctx context.Context, site SiteID, batchReference, rowReference string, decision DebitDecision,
 ) (RowOutcome, error) {

@@ -27,7 +27,8 @@
 //   - Settle: reach the final outcome of a payment. A batch settles with its last row.
 //   - In doubt: a debit call may have reached the rail, and its answer is not known.
 //   - Deadline: the time by which every row of a batch settles, 24 hours after submission.
-//   - Unconfirmed: the outcome of a row that is still in doubt at its deadline.
+//   - Unconfirmed: the outcome of a row that is still in doubt at its deadline, or whose debit the
+//     rail cannot confirm or deny.
 //   - Correction (late truth): the rail's answer about a settled row, recorded after settlement.
 //   - Task: a unit of background work, stored in the outbox and named in Redis.
 //   - Outbox: the table of unfinished tasks. A database transaction writes its tasks together with

@@ -127,8 +127,8 @@ func NewKeys(store *Store, ring *seal.Keyring) *Keys {
 // Keyring returns the master keys that open the stored service keys.
 func (k *Keys) Keyring() *seal.Keyring { return k.ring }
 
-// Ensure creates missing keys as Store.EnsureKeys does, and reads all keys. Every process calls
-// Ensure at its start. seal.ErrOpen: the master keys cannot open a stored key.
+// Ensure creates missing keys as Store.EnsureKeys does, and reads all keys. Every process that
+// serves the API calls Ensure at its start. seal.ErrOpen: the master keys cannot open a stored key.
 func (k *Keys) Ensure(ctx context.Context) error {
 	if err := k.store.EnsureKeys(ctx, k.ring); err != nil {
 		return err

@@ -19,7 +19,7 @@ type Lane struct {
 	Site           string         // its name
 	Waiting        int            // tasks that are not dispatched, at most MostCounted
 	Due            int            // waiting tasks that are due, at most MostCounted
-	InFlight       int            // dispatched tasks, at most MostCounted
+	InFlight       int            // as Backlog.InFlight, at most MostCounted
 	OldestDue      Age            // how long the oldest waiting task has been due; 0: none is due
 	// Recorded is the number of the Site's ledger entries of the last minute, at most mostRecorded.
 	// It is 0 in every queue but QueueDebits.

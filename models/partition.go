@@ -37,7 +37,7 @@ var minPartitionAge = min(BatchRetention, MinRetention.Webhooks)
 const (
 	// partitionsAhead is the number of periods ahead for which partitions are made.
 	partitionsAhead = 2
-	// minPartitionsAhead is the number of periods ahead below which a missing partition raises an
+	// minPartitionsAhead is the number of periods ahead up to which a missing partition raises an
 	// alert.
 	minPartitionsAhead = 1
 	// maxMovedRows bounds the rows that move between partitions under an exclusive lock.

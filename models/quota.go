@@ -17,7 +17,7 @@ import (
 // of other processes after quotaFresh, or after quotaFreshLow while at most half of the quota is
 // used.
 type Quotas struct {
-	OpenRows    int64 // unsettled rows of batches; a settled row counts until its chunk is settled
+	OpenRows    int64 // unsettled rows of batches; settled rows count until their chunk's task ends
 	Events      int64 // webhook events, and open payment intents, each of which will add an event
 	Invitations int64 // invitations that no customer has accepted yet
 	Endpoints   int64 // webhook endpoints, exactly

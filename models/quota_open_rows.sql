@@ -1,6 +1,6 @@
 -- Counts the rows of an organisation's debit tasks and, in a second column, these tasks, for the
--- quota of open rows. A task exists until all rows of its chunk are settled. Until then, its
--- settled rows count too.
+-- quota of open rows. A task exists until all rows of its chunk are settled and none is in doubt.
+-- Until then, its settled rows count too.
 --
 --   :organisation  the organisation
 --   :queue         QueueDebits

@@ -10,8 +10,9 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// ErrSandboxUntouched says that a call to the sandbox certainly changed nothing. After any other
-// error, it is unknown whether the call changed something.
+// ErrSandboxUntouched says that the failed statement of a call to the sandbox certainly changed
+// nothing. After any other error, it is unknown whether the statement changed something. Earlier
+// statements of the call may have made debits; DebitSandbox has then answered them.
 var ErrSandboxUntouched = errors.New("models: sandbox untouched")
 
 var (
@@ -63,8 +64,8 @@ func (s *Store) OpenSandboxAccount(ctx context.Context, agreementID string, b Be
 // statement; other calls need up to four.
 //
 // The answers have the order of the orders. With an error, the answers with Status "" are not
-// known, and the others are valid. After ErrSandboxUntouched, this call has debited nothing and
-// will not.
+// known, and the others are valid. After ErrSandboxUntouched, this call has debited nothing for the
+// orders whose answers are not known, and will not.
 func (s *Store) DebitSandbox(ctx context.Context, orders []SandboxOrder) ([]SandboxAnswer, error) {
 	answers := make([]SandboxAnswer, len(orders))
 	err := s.makeSandboxDebits(ctx, orders, answers)

@@ -1,7 +1,8 @@
 -- Ends a pending transaction and returns its payment intent, for Store.FinishTransaction and
--- Store.DecidePayment. It also writes the ledger entry, deletes the task and closes alerts. It does
+-- Store.DecidePayment. It also writes the ledger entry, deletes the task and closes alerts.
+-- DecidePayment names no task: the next run of the task finds nothing to do. The statement does
 -- nothing and returns no row unless the caller holds the lease or the status is Settled: a debit
--- that the rail reports counts without a lease. A status that does not follow from the rail's
+-- that the rail reports counts without a lease. Another status that does not follow from the rail's
 -- answer counts only in the epoch of its claim.
 --
 --   :site, :intent, :task, :lease, :key   the payment intent, its task, lease token and rail key

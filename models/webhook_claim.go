@@ -129,8 +129,8 @@ func (e *claimedEvent) delivery(secrets WebhookSecrets) *WebhookDelivery {
 	}
 }
 
-// run makes the claims. It takes the locks in the order of every statement: events, endpoints,
-// slots, tasks.
+// run makes the claims. It locks events, endpoints, slots and tasks, in this order. One exception
+// is classify, which drops slots before run locks endpoints: lockEndpoints waits for no lock.
 func (c *webhookClaims) run(ctx context.Context, ring *seal.Keyring, wait LockWait) error {
 	found, err := c.lockEvents(ctx, wait)
 	if err != nil {

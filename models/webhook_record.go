@@ -27,8 +27,8 @@ func (r *WebhookRecord) success() bool { return r.Verdict.Status == WebhookDeliv
 
 // RecordWebhooks records attempts and their consequences for events, endpoints and tasks. If the
 // worker of an attempt has lost its lease, the attempt is still logged, and a success still counts.
-// A failure then changes nothing: the event stays with its current worker, or with the redelivery
-// requested meanwhile.
+// A failure then counts for the endpoint's breaker alone: the event stays with its current worker,
+// or with the redelivery requested meanwhile.
 //
 // RecordWebhooks releases the parked events that the endpoints now have capacity for, and makes
 // their tasks due. Each transaction claims at most claims of these tasks for WebhookLease. They are
@@ -100,8 +100,9 @@ type recordedEvent struct {
 	Parked       bool   // the endpoint has parked events
 }
 
-// run writes the records, releases events that now have capacity, and returns their tasks. It takes
-// the locks in the order of every statement: events, endpoints, slots, tasks.
+// run writes the records, releases events that now have capacity, and returns their tasks. It locks
+// the events first, then their slots, then endpoints, and then tasks. It skips parked slots that
+// are locked, so that it waits for no slot of another event.
 func (r *webhookRecords) run(ctx context.Context) ([]TaskID, error) {
 	for _, step := range []func(context.Context) error{r.writeEvents, r.writeBreakers, r.writeTasks, r.writeAlerts} {
 		if err := step(ctx); err != nil {

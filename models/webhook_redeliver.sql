@@ -25,7 +25,8 @@ WITH asked AS MATERIALIZED (
     -- A leased slot stays with its worker.
     DELETE FROM webhook_slots p USING asked a WHERE p.ctid = a.slot AND p.token IS NULL RETURNING p.event_id
 ), gone AS (
-    -- The condition on slots is always true. It locks slots before tasks, as every statement does.
+    -- The condition on slots is always true. It locks slots before tasks, as every statement does
+    -- that waits for slots.
     DELETE FROM outbox o USING asked a WHERE o.id = a.old_task AND (SELECT count(*) FROM slots) >= 0
 )
 INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at)

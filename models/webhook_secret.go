@@ -297,7 +297,8 @@ func retireWebhookSecrets(ctx context.Context, tx postgres.Tx, live []webhookSec
 var lockWebhookSecretsSQL = postgres.SQL(`
 SELECT pg_advisory_xact_lock(hashtextextended('webhook_secrets/' || :organisation::text, 0))`)
 
-// lockWebhookSecrets lets one transaction at a time change an organisation's secrets and endpoints.
+// lockWebhookSecrets lets one transaction at a time create an organisation's secrets or put its
+// endpoints. Deleting or unparking an endpoint does not take the lock.
 func lockWebhookSecrets(ctx context.Context, tx postgres.Tx, organisation OrganisationID) error {
 	_, err := tx.Run(ctx, lockWebhookSecretsSQL, postgres.Args{"organisation": organisation.String()})
 	return err

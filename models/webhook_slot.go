@@ -19,14 +19,14 @@ import (
 //
 // A parked event waits for capacity (see WebhookBreaker.capacity). Parking uses no attempt, and
 // postpones the event's task. When the endpoint has capacity, the parked event that was requested
-// first is released. If a worker's record of an attempt releases the event, that worker also runs
-// the event's task. If the sweep releases it, the task is dispatched. A released event occupies
-// capacity until a worker leases it, or until slotHeld has passed. An expired lease means that its
-// worker died: another worker may lease the slot. A transaction that changes a slot holds the lock
-// of its event or, if the event is parked, of the slot.
+// first is released. If a worker's record of an attempt releases the event, that worker may also
+// run the event's task; see claimDueTasks. Otherwise the task is dispatched. A released event
+// occupies capacity until a worker leases it, or until slotHeld has passed. An expired lease means
+// that its worker died: another worker may lease the slot. A transaction that changes a slot holds
+// the lock of its event or, if the event is parked, of the slot.
 //
 // The planner's statistics of webhook_slots are always stale. So statements look slots up by their
-// whole primary key, or in the order of parked slots, and change them by ctid.
+// whole primary key, or in the order of parked slots, and change them by that key or by ctid.
 
 var (
 	//go:embed webhook_slot_lease.sql
@@ -58,8 +58,8 @@ var (
 	takeOverSlotsSQL  = postgres.SQL(takeOverSlotsText)
 
 	// dueTasksSQL makes tasks due. Unless the queue is paused, it claims those of :claims for the
-	// caller, for :webhook_lease milliseconds. It locks tasks in the order of their ids, as every
-	// statement that locks several tasks does, so that none deadlock.
+	// caller, for :webhook_lease milliseconds. It locks tasks in the order of their ids, so that
+	// concurrent calls do not deadlock.
 	dueTasksSQL = postgres.SQL(`
 WITH tasks AS MATERIALIZED (
     SELECT x.id FROM outbox x WHERE x.id = ANY (:tasks::uuid[]) ORDER BY x.id FOR UPDATE

@@ -46,7 +46,7 @@ func (l *lazyCluster) start(ctx context.Context) (*cluster, error) {
 	return l.cluster, l.err
 }
 
-// stop stops the cluster, if one was started. Later calls of start fail.
+// stop stops the cluster, if one was started. Later calls of start then fail.
 func (l *lazyCluster) stop() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -120,7 +120,8 @@ func RefuseAuditEntries(t testing.TB, store *models.Store) (accept func()) {
 }
 
 // State returns a digest of the rows of each table but the audit log, by the table's name. The
-// digests leave out leases, which end by themselves, and in_doubt, which claims set.
+// digests leave out the leases of batch rows and payment intents, which end by themselves, and
+// in_doubt, which claims set.
 func State(t testing.TB, store *models.Store) map[string]string {
 	t.Helper()
 	var tables []string
