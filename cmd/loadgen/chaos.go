@@ -77,7 +77,7 @@ type chaos struct {
 	json         bool
 	scheduleOnly bool          // print the schedule and exit
 	svc          string        // path of the svc binary
-	settleWithin time.Duration // time for everything to settle after the last fault
+	settleWithin time.Duration // time for everything to settle after the faults and submissions
 	chaosPlan
 
 	fleet    *chaosFleet

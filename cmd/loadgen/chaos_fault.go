@@ -171,8 +171,8 @@ type railFaults struct {
 }
 
 // apply sets the faults of f in the rail, and removes them when the time of f is over. If the rail
-// restarts meanwhile, they end earlier. If ctx ends first, apply returns an error, and the rail
-// keeps the faults.
+// restarts meanwhile, it has no faults until another fault of the rail begins or ends: that sets
+// all active ones again. If ctx ends first, apply returns an error, and the rail keeps the faults.
 func (k *railFaults) apply(ctx context.Context, f fault, faults rail.Faults) error {
 	if err := retryUntilDone(ctx, func(ctx context.Context) error {
 		return k.change(ctx, func() { k.active[f.Number] = faults })

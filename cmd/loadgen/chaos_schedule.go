@@ -18,8 +18,8 @@ const (
 	killWorker      faultKind = "killWorker"      // kill -9
 	killAPI         faultKind = "killAPI"         // kill -9
 	killRail        faultKind = "killRail"        // kill -9
-	pauseWorker     faultKind = "pauseWorker"     // SIGSTOP, then SIGCONT before its leases expire
-	pauseWorkerLong faultKind = "pauseWorkerLong" // SIGCONT only after its leases have expired
+	pauseWorker     faultKind = "pauseWorker"     // SIGSTOP, then SIGCONT before row leases expire
+	pauseWorkerLong faultKind = "pauseWorkerLong" // SIGCONT only after row leases have expired
 	pauseAPI        faultKind = "pauseAPI"
 	pauseRail       faultKind = "pauseRail"
 	flushRedis      faultKind = "flushRedis"      // FLUSHALL

@@ -15,8 +15,9 @@ import (
 	"partnerbilling/models"
 )
 
-// gateway is a payment gateway in memory: a rail on which every first debit under a key succeeds.
-// It records the debits with their times. Over HTTP, it serves workers in processes of their own.
+// gateway is a payment gateway in memory: a rail on which the first debit under a key succeeds,
+// unless the key is cancelled. It records the debits with their times. Over HTTP, it serves workers
+// in processes of their own.
 type gateway struct {
 	rail.Unlimited
 	latency time.Duration // of each call of Debit
@@ -27,7 +28,7 @@ type gateway struct {
 	mu       sync.Mutex
 	debited  map[string]gatewayDebit // by key
 	list     []rail.ListedDebit      // in the order of their times
-	lookedUp map[string]bool         // keys looked up without a debit; true if cancelled
+	lookedUp map[string]bool         // keys looked up before they had a debit; true if cancelled
 	last     time.Time               // of the last debit, also of one that was refused
 	gap      time.Duration           // longest time between two debits since resetGap
 }
@@ -175,7 +176,8 @@ func (g *gateway) resolve(key string, cancel bool) rail.Result {
 	return rail.Result{Status: rail.NotFound}
 }
 
-// lookedUpCount returns the number of keys without a debit that were looked up or cancelled.
+// lookedUpCount returns the number of keys that were looked up or cancelled before they had a
+// debit. It still counts a key that is debited later.
 func (g *gateway) lookedUpCount() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -162,9 +162,10 @@ func (h *ha) printf(format string, args ...any) {
 }
 
 // haReport is the result of a run. Took is the time until everything was settled, in nanoseconds in
-// JSON. Calm and Outage are the latencies of new payment intents while Redis works, and while a
-// master is dead. Broken describes the breaches of the service's promises. Logs is the directory
-// with the logs of the processes, if there are breaches.
+// JSON. Outage holds the latencies of the payment intents that are requested after the kill of a
+// Redis master and before the probe's batch settles. Calm holds all others. Broken describes the
+// breaches of the service's promises. Logs is the directory with the logs of the processes, if
+// there are breaches.
 type haReport struct {
 	haPlan
 	Took           time.Duration  `json:"took"`

@@ -48,7 +48,8 @@ func (h *ha) settle(ctx context.Context) ([]string, error) {
 	return append([]string{fmt.Sprintf("open work after all deadlines: %+v", open)}, tasks...), err
 }
 
-// openTasks describes up to 10 of the open rows, each with its task, as lines of text.
+// openTasks describes open rows in up to 10 lines of text. Each line has a row and a task of the
+// row's batch, so that a row can have several lines.
 func (f *haFleet) openTasks(ctx context.Context) (lines []string, err error) {
 	err = f.store.DB().NewRaw(`
 SELECT 'row ' || (to_jsonb(r) - 'site_id' - 'trace_id')::text || ', task ' || coalesce(to_jsonb(o)::text, 'none')
@@ -119,8 +120,9 @@ func (f *haFleet) compareBooks(ctx context.Context) (broken []string, err error)
 	return append(broken, books.broken.lines()...), nil
 }
 
-// checkPromotions checks that the service answered soon enough after each promotion. If there were
-// enough promotions with loss, it also requires lost batches. Without any, the run proves nothing.
+// checkPromotions checks that the service answered soon enough after each promotion. If PostgreSQL
+// had enough promotions with loss, it also requires lost batches: without any, the run proves
+// nothing. It does not check that a failover of Redis lost tasks.
 func (h *ha) checkPromotions(report *haReport) (broken []string) {
 	limit := maxAnswerDelay
 	if h.Redis != "" {

@@ -16,9 +16,11 @@ type promotion struct {
 	Loss bool `json:"loss"`
 	// Epoch is the epoch of the new primary's database. It is empty for Redis and for a deployment.
 	Epoch string `json:"epoch"`
-	// Promoted is the time from the kill of the old primary until the new one is ready.
+	// Promoted is the time from the kill of the old primary until the new one is ready. For a
+	// deployment, it is the run time of the script that fails over.
 	Promoted time.Duration `json:"promoted"`
-	// Rebuilt is the time in which the killed server becomes the new standby.
+	// Rebuilt is the time until the killed server is the new standby. It begins after the first
+	// answer; for Redis, at the promotion; for a deployment, after the failover of Redis.
 	Rebuilt time.Duration `json:"rebuilt"`
 	// Answered is the time from the readiness of the new primary to the first successful answer to
 	// a write. For Redis, it ends when a batch of the outage is settled.

@@ -15,8 +15,9 @@ import (
 )
 
 // haPartner is the program of a partner for one Site in a failover run. It records all answers with
-// their times. After each promotion with loss, it looks for lost changes, and makes them again
-// under the same reference.
+// their times. After each promotion with loss, it looks for lost batches and revocations. It
+// submits lost batches again under the same reference, and revokes the links again. It does not
+// look for cancellations that were lost while their batch survived.
 //
 // No two rows of a run have the same amount. The amount of a debit on the gateway's list thus shows
 // the debit's row, independently of the rail key.
@@ -305,8 +306,9 @@ func (p *haPartner) revoke(ctx context.Context, customer *haCustomer) error {
 	return nil
 }
 
-// reconcile reads again, after each promotion with loss, everything that was acknowledged within
-// the window of the loss. It makes lost changes again.
+// reconcile reads again, after each promotion with loss, the batches and revocations with an
+// acknowledgement within the window of the loss. It submits lost batches and makes lost revocations
+// again.
 func (p *haPartner) reconcile(ctx context.Context) error {
 	for _, window := range p.fleet.losses.ended(p.windows) {
 		p.windows++

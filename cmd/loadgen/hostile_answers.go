@@ -53,8 +53,8 @@ func (s *requestSeries) ratios() []ratio {
 }
 
 // hostileResults counts the answers to hostile requests. refused ones have a 4xx in the right
-// shape. failed ones have a 5xx or no answer, and misshapen ones an error in a wrong shape. Its
-// method add is safe for concurrent use.
+// shape. failed ones have a 5xx or no answer. misshapen ones have an error in a wrong shape, or an
+// incomplete answer. Its method add is safe for concurrent use.
 type hostileResults struct {
 	mu                         sync.Mutex
 	refused, failed, misshapen int

@@ -75,8 +75,9 @@ func batchOfLongReferences(reference string, length int) string {
 	return b.String()
 }
 
-// waves returns an attack that sends a batch of each attacker at the same time, every second. body
-// returns the body with the number n. The attack ignores the answers.
+// waves returns an attack that sends a batch of each attacker at the same time, at most every
+// second. A wave begins only when all requests of the previous one have ended. body returns the
+// body with the number n. The attack ignores the answers.
 func (a *attackers) waves(body func(n int) string) func(ctx context.Context) error {
 	var sent atomic.Int64
 	return func(ctx context.Context) error {

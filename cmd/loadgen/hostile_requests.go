@@ -51,7 +51,7 @@ type requestMaker struct {
 type operation struct{ method, path string }
 
 // newRequestMaker returns a maker of requests from the partner p, for the operations of the running
-// API. The same seed and operations make the same requests.
+// API. The same seed, operations, Site and token make the same requests.
 func (h *hostile) newRequestMaker(p *batchClient, seed uint64) (*requestMaker, error) {
 	m := &requestMaker{
 		random:     rand.New(rand.NewPCG(seed, 0)), // repeatable

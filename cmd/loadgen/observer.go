@@ -18,11 +18,12 @@ type observer struct {
 	mu          sync.Mutex
 	unavailable int                // answers of 503 with Retry-After
 	broken      []string           // the first maxObservedBreaches breaches
-	failing     bool               // a master of Redis is dead
-	intents     [2][]time.Duration // latencies of new payment intents; index 1: while failing
+	failing     bool               // between outage(true) and outage(false)
+	intents     [2][]time.Duration // latencies of new payment intents; index 1: sent while failing
 }
 
-// outage records that a master of Redis dies (failing), or that all masters work again.
+// outage records that a master of Redis dies (failing), or that work has continued on the promoted
+// one.
 func (o *observer) outage(failing bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -43,8 +44,9 @@ func (l percentiles) String() string {
 	return fmt.Sprintf("p50 %s, p99 %s, max %s of %d", round(l.P50), round(l.P99), round(l.Max), l.Count)
 }
 
-// latencies returns the latencies of new payment intents while Redis works (calm), and while a
-// master is dead (outage).
+// latencies returns the latencies of new payment intents by the time of their request: during an
+// outage as the method outage records it, or outside of all (calm). A request that is running when
+// a master dies is calm.
 func (o *observer) latencies() (calm, outage percentiles) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -241,8 +241,9 @@ type probe struct{ due, took time.Duration }
 // failedProbe is the duration that a refused or failed probe counts with. It is never usual.
 const failedProbe = time.Hour
 
-// probe measures the latency of requests at a low rate. It adds the percentiles of the successful
-// ones to the distribution, and appends each request to probes.
+// probe measures the latency of requests at a low rate, for the time o.calm but at least two
+// seconds. It adds the percentiles of the successful ones to the distribution, and appends each
+// request to probes.
 func (o *overload) probe(ctx context.Context, to *distribution, probes *[]probe) error {
 	c, began := newLoadClient(openConns), time.Now()
 	var mu sync.Mutex

@@ -155,8 +155,8 @@ func (b *bench) counts(ctx context.Context) (rows, settled int, err error) {
 }
 
 // settledRate measures, after a warm-up, how many rows settle per second. It measures for the given
-// time. If no row settles in that time, it continues for the same time again. It returns an error
-// if the backlog is settled before the end, since the rate would be too low.
+// time. While no row has settled, it continues for the same time, again and again. It returns an
+// error if no row is open at the end, since the rate would be too low.
 func (b *bench) settledRate(ctx context.Context, warmUp, measured time.Duration) (float64, error) {
 	if err := wait(ctx, warmUp); err != nil {
 		return 0, err

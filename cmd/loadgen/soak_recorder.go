@@ -162,8 +162,9 @@ func (r *soakRecorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// record counts an answer. Every answer must be a success. In failovers and in the measurement of
-// the capacity, it may also be 503 with Retry-After. Other answers are breaches.
+// record counts an answer. Every answer must be a success, or the 409 that mayEndLater allows. In
+// failovers and in the measurement of the capacity, it may also be 503 with Retry-After. Other
+// answers are breaches.
 func (r *soakRecorder) record(kind string, req *http.Request, resp *http.Response, err error, at span) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

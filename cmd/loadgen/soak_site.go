@@ -40,10 +40,11 @@ type soakInvitee struct{ reference, token string }
 // newSoakSite returns the program for the Site of p. It uses the first till of p.
 func newSoakSite(p *haPartner) *soakSite { return &soakSite{haPartner: p, till: p.tills[0]} }
 
-// recentBatches is the number of latest batches that requests choose from.
+// recentBatches is the number of batches that requests choose from.
 const recentBatches = 64
 
-// takeBatch takes one of the latest idle batches for a request. It returns nil if there is none.
+// takeBatch takes one of the idle batches that were submitted or used last. It returns nil if there
+// is none.
 func (s *soakSite) takeBatch() *haBatch {
 	s.state.Lock()
 	defer s.state.Unlock()
@@ -64,7 +65,7 @@ func (s *soakSite) returnBatch(b *haBatch) {
 	s.idle = append(s.idle, b)
 }
 
-// withBatch calls do with one of the latest idle batches. If there is none, it submits one instead.
+// withBatch calls do with a batch of takeBatch. If there is none, it submits one instead.
 func (s *soakSite) withBatch(ctx context.Context, do func(b *haBatch) error) error {
 	b := s.takeBatch()
 	if b == nil {
