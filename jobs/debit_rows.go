@@ -42,7 +42,7 @@ const (
 type DebitRows struct {
 	Store *models.Store
 	Rail  rail.Rail
-	// Permits bounds the rail calls of this process.
+	// Permits bounds the rail calls of this process, for payments and batches together.
 	Permits *Permits
 	// Now is the clock of the process. It measures durations only: Postgres decides what is due.
 	Now     func() time.Time

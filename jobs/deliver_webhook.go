@@ -21,10 +21,12 @@ import (
 const (
 	// recordRetryDelay is the pause before a failed record is tried again.
 	recordRetryDelay = 500 * time.Millisecond
-	// claimInterval is the minimum time between two database transactions that claim attempts. At a
-	// steady rate it merges many claims into one transaction, and delays an attempt a little.
+	// claimInterval is the minimum time between two batches of claims of calm organisations, or of
+	// busy ones. A full batch starts at once. At a steady rate the interval merges many claims into
+	// one transaction, and delays an attempt a little.
 	claimInterval = 3 * time.Millisecond
-	// recordInterval is the minimum time between two database transactions that record attempts.
+	// recordInterval is the minimum time between two batches of records of calm organisations. A
+	// full batch starts at once.
 	recordInterval = 25 * time.Millisecond
 	// busyRecordInterval is recordInterval for busy organisations. It is shorter, because each of
 	// their records may release a parked event.
@@ -229,7 +231,8 @@ func (d *DeliverWebhook) claim(
 	return claimed.Delivery, nil
 }
 
-// errEndpointChanged says that an endpoint changed during a claim. Asynq retries the task.
+// errEndpointChanged says that a claim decided nothing, although it waited for the locks: the
+// endpoint has changed, or another claim has just leased the event. Asynq retries the task.
 var errEndpointChanged = errors.New("the endpoint changed meanwhile")
 
 // claimMany claims attempts in one database transaction, which does not wait for locks.

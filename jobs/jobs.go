@@ -22,8 +22,9 @@ import (
 type Config struct {
 	Store *models.Store
 	Rail  rail.Rail
-	// RailConcurrency is the maximum number of concurrent rail calls of this process; default 256.
-	// Keep it at or below the Rail's own limit, so that calls do not queue inside the Rail.
+	// RailConcurrency is the maximum number of concurrent rail calls of this process for rows and
+	// payments; default 256. The look-ups of the reconciliation come on top. Keep it at or below
+	// the Rail's own limit, so that calls for rows and payments do not queue inside the Rail.
 	RailConcurrency int
 	Now             func() time.Time // default time.Now
 	// Keyring opens the partners' webhook secrets.

@@ -7,10 +7,12 @@ import (
 	"partnerbilling/models"
 )
 
-// Permits bounds the concurrent rail calls of a process (call permits), and the rows that it claims
-// ahead of their calls (claim permits). A claim waits for a claim permit for each of its rows. The
-// row holds the permit until its call begins. Rows and their customers' links are therefore read
-// shortly before the debit, and the next rows are ready when call permits are released.
+// Permits bounds the concurrent rail calls of a process for rows and payments (call permits). It
+// also bounds the rows that the process claims ahead of their calls (claim permits). Rail calls of
+// the reconciliation and of operators need no permit. A claim waits for a claim permit for each of
+// its rows. The row holds the permit until its call begins. Rows and their customers' links are
+// therefore read shortly before the debit, and the next rows are ready when call permits are
+// released.
 //
 // Permits of both kinds are granted in waves, so that calls and claims are large. A wave goes to
 // the organisation that holds the fewest permits, so that an organisation with much work cannot

@@ -9,8 +9,8 @@ import (
 	"partnerbilling/jobs/rail"
 )
 
-// railLogInterval is the minimum time between two log lines about answers of the rail that are not
-// final. During an outage every row would log the same line.
+// railLogInterval is the minimum time between two log lines of one job about answers of the rail
+// that are not final. During an outage every row would log the same line.
 const railLogInterval = time.Second
 
 // railLog logs why the rail gives no final answer, at most once in railLogInterval. It is safe for

@@ -231,7 +231,8 @@ const (
 )
 
 // resultOf returns the transaction's result for the result r of its row. A transaction whose
-// outcome the rail cannot tell stays pending until an operator decides.
+// outcome the rail cannot tell stays pending. Later runs ask the rail again, until it tells the
+// outcome or an operator decides.
 func (s *settlement) resultOf(ctx context.Context, row *rowRun, r models.RowResult) models.TransactionResult {
 	result := models.TransactionResult{
 		Release: r.Release, Calls: r.Calls, FromRail: r.FromRail, Answered: r.Answered, Alert: r.Alert,

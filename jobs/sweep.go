@@ -8,8 +8,8 @@ import (
 	"partnerbilling/models"
 )
 
-// sweepLimit is the maximum number of items of one step of a sweep. A step is one short database
-// transaction, or several. No lock is held between steps.
+// sweepLimit is the limit that each step of a sweep gets. A step is one short database transaction,
+// or several. No lock is held between steps.
 const sweepLimit = 500
 
 // Sweep is a recurring job in bounded steps. A step changes state in Postgres and calls no other

@@ -40,13 +40,14 @@ const (
 	storeTimeout = time.Second
 	// housekeepInterval is the time between two rounds of housekeeping.
 	housekeepInterval = 500 * time.Millisecond
-	// claimLimit is the maximum number of tasks in one claim.
+	// claimLimit is the maximum number of tasks in one claim of a poll.
 	claimLimit = 100
 	// webhookClaimLimit is claimLimit for webhooks. They are many and small, and the cost of a
 	// claim grows with the number of organisations that have due webhooks.
 	webhookClaimLimit = 2000
-	// inlineClaimInterval is the minimum time between two claims of notified tasks. At a steady
-	// rate one claim thus takes the tasks of many commits, and a task waits a little.
+	// inlineClaimInterval is the interval of the ticks that claims of notified tasks wait for. The
+	// first claim after a pause needs no wait. At a steady rate one claim thus takes the tasks of
+	// many commits, and a task waits a little.
 	inlineClaimInterval = 3 * time.Millisecond
 	// inlineClaimSize is the number of notified tasks at which a claim stops collecting more.
 	inlineClaimSize = 256
@@ -60,8 +61,8 @@ const (
 )
 
 // Dispatcher sends due tasks from the outbox to Redis. The API runs RunInline, which dispatches
-// tasks right after the commits that wrote them. Workers run Run, which also polls the outbox. All
-// methods are safe for concurrent use.
+// tasks right after the commits that wrote them. Workers run Run, which also polls the outbox.
+// Notify is safe for concurrent use. Run, or else RunInline, must be called at most once.
 type Dispatcher struct {
 	store    *models.Store
 	redis    redis.UniversalClient
@@ -118,7 +119,7 @@ func (d *Dispatcher) Notify(tasks []models.TaskID) {
 
 // Run dispatches all due tasks until the context ends: those of Notify, and those that its polls of
 // the outbox find. It also does the housekeeping. It logs failures and returns nil. Every worker
-// runs it; the store lets only one of them claim from a queue at a time.
+// runs it; the store lets only one poll at a time claim from a queue.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	d.detectLossFirst(ctx)
 	group, ctx := errgroup.WithContext(ctx)

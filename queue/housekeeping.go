@@ -25,7 +25,8 @@ const (
 	// asynqQueuesKey holds the names of Asynq's queues. An Asynq client writes each name only once,
 	// so the names are missing after a loss. Without them the dashboard shows no queues.
 	asynqQueuesKey = "asynq:queues"
-	// reclaimLimit is the maximum number of tasks that one statement reclaims.
+	// reclaimLimit is the maximum number of tasks that one search for expired leases or for early
+	// retries reclaims.
 	reclaimLimit = 1000
 	// reclaimAllInterval is the time between two searches of all expired leases.
 	reclaimAllInterval = time.Minute

@@ -2,7 +2,7 @@
 //
 // Postgres holds the work (models.Task); Redis only distributes it. The Dispatcher claims due tasks
 // from the outbox, fairly between organisations, and enqueues them. The Server fetches tasks and
-// runs the Job of each. A task in Redis carries only ids and a number of rows.
+// runs the Job of each. A task in Redis carries only ids, a dispatch count and a number of rows.
 package queue
 
 import (

@@ -57,10 +57,10 @@ type ListedDebit struct {
 	DebitedAt models.Millis
 }
 
-// ListPage is a page of the list of debits. A rail lists only debits from CompleteFrom up to, but
-// not including, CompleteTo. That part of the list never changes: no debit joins or leaves it. A
-// reader that follows the pages therefore sees each debit exactly once, whatever is debited
-// meanwhile.
+// ListPage is a page of the list of debits. A rail lists only debits before CompleteTo. It may
+// still list debits before CompleteFrom. The part of the list from CompleteFrom up to, but not
+// including, CompleteTo never changes: no debit joins or leaves it. A reader that follows the pages
+// therefore sees each debit of that part exactly once, whatever is debited meanwhile.
 type ListPage struct {
 	Debits []ListedDebit
 	// More says that further debits follow the last one of this page.

@@ -27,7 +27,8 @@ func (r record) held() rail.Result { return held(r.debit, r.result) }
 
 // machineAgreements are the agreements that testMachine debits, named after the behaviours of their
 // accounts. "pays" occurs twice, so that it is drawn more often. The last one has no account. The
-// answers do not depend on time.
+// answers do not depend on time, as long as the rail's clock advances by less than
+// models.SandboxBankDownFor during the test.
 var machineAgreements = []models.Behaviour{
 	models.BehaviourPays, models.BehaviourPays, models.BehaviourInsufficientFunds, models.BehaviourDeclines,
 	models.BehaviourAnswerLost, models.BehaviourBankDown, "noSuchAgreement",
@@ -182,7 +183,7 @@ func (m *machine) raceDebit(rt *rapid.T) {
 	rt.Errorf("debits %+v at once are reported as %+v", debits, got)
 }
 
-// check compares the amounts in the rail's own list with the model.
+// check compares the amounts in the rail's own records with the model.
 func (m *machine) check(rt *rapid.T) {
 	debited := m.fixture.Debited(rt)
 	for _, key := range m.keys {
