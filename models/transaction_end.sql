@@ -1,17 +1,19 @@
 -- Ends a pending transaction and returns its payment intent, for Store.FinishTransaction and
 -- Store.DecidePayment. It also writes the ledger entry, deletes the task and closes alerts.
 -- DecidePayment names no task: the next run of the task finds nothing to do. The statement does
--- nothing and returns no row unless the caller holds the lease or the status is Settled: a debit
--- that the rail reports counts without a lease. Another status that does not follow from the rail's
--- answer counts only in the epoch of its claim.
+-- nothing and returns no row unless the caller holds the lease, or the rail reports that it has
+-- debited this transaction. A status that does not follow from the rail's answer counts only in the
+-- epoch of its claim.
 --
 --   :site, :intent, :task, :lease, :key   the payment intent, its task, lease token and rail key
 --   :status, :reason                      final status; reason of a refusal, or ''
 --   :calls                                correction of the count of debit calls
 --   :from_rail                            true: the status follows from the rail's answer
+--   :debited                              true: the status is Settled, and the charge is not 0
 --   :epoch                                epoch of the claim
---   :transaction, :party, :charge         for a payment that the database has lost: its transaction
---                                         id, sealed party, and debited amount in minor units
+--   :transaction                          id of the transaction
+--   :party, :charge                       for a payment that the database has lost: its sealed party,
+--                                         and the debited amount in minor units
 --   :rail_memory                          RailMemory in milliseconds
 WITH present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e
@@ -28,7 +30,8 @@ WITH present AS MATERIALIZED (
             ELSE coalesce(p.started_at, present.now) END
     FROM present
     WHERE p.site_id = :site AND p.id = :intent AND p.state = 'pending'
-      AND (p.lease_token = :lease AND (:from_rail OR present.epoch = :epoch) OR :status = 'Settled')
+      AND (p.lease_token = :lease AND (:from_rail OR present.epoch = :epoch)
+           OR :debited AND coalesce(p.transaction_id, :transaction) = :transaction)
     RETURNING p.*
 ), ledger AS (
     INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, payment_intent_id, order_id)

@@ -197,8 +197,9 @@ func (s *Store) ExtendTransaction(ctx context.Context, t ClaimedTransaction) (De
 
 // FinishTransaction records the result of a claimed transaction: its end with ledger entry and
 // webhook event, or its next attempt. It ignores the result if the worker no longer holds the
-// transaction, except for TransactionSettled, which counts in any case. If a transaction that the
-// rail reports as debited has ended otherwise, FinishTransaction raises an alert.
+// transaction. A debit counts in any case, but not for another transaction of the payment intent:
+// one that began after the database had lost this one. If a transaction that the rail reports as
+// debited has ended otherwise, FinishTransaction raises an alert.
 func (s *Store) FinishTransaction(
 	ctx context.Context, t ClaimedTransaction, r TransactionResult,
 ) (done FinishedTransaction, err error) {
@@ -238,7 +239,7 @@ func (s *Store) endTransaction(
 	err = tx.Get(ctx, endTransactionSQL, postgres.Args{
 		"site": t.SiteID, "intent": t.IntentID, "task": t.Task, "lease": t.Lease, "key": t.RailKey(),
 		"status": string(r.Status), "reason": string(r.Reason), "calls": r.Calls, "from_rail": r.FromRail,
-		"epoch": t.Epoch, "transaction": t.foundID(), "party": party, "charge": int64(r.Found.Charge),
+		"debited": t.debited(r), "epoch": t.Epoch, "transaction": t.foundID(), "party": party, "charge": int64(r.Found.Charge),
 		"rail_memory": RailMemory.Milliseconds(),
 	}, &intent)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -252,6 +253,12 @@ func (s *Store) endTransaction(
 	return done, err
 }
 
+// debited reports whether a result says that the rail has debited the transaction. A charge of zero
+// settles without a debit.
+func (t *ClaimedTransaction) debited(r TransactionResult) bool {
+	return r.Status == TransactionSettled && max(t.Charge, r.Found.Charge) > 0
+}
+
 // foundID returns the id of the transaction, or of a transaction that the database lost.
 func (t *ClaimedTransaction) foundID() TransactionID {
 	if t.ID.IsZero() {
@@ -263,7 +270,7 @@ func (t *ClaimedTransaction) foundID() TransactionID {
 // alertContradiction raises an alert if the result is a debit, and the transaction has ended
 // without one.
 func alertContradiction(ctx context.Context, tx postgres.Tx, t ClaimedTransaction, r TransactionResult) error {
-	if r.Status != TransactionSettled {
+	if !t.debited(r) {
 		return nil
 	}
 	_, err := tx.Run(ctx, alertContradictionSQL, postgres.Args{

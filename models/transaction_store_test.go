@@ -167,6 +167,63 @@ func TestClaimFinish(t *testing.T) {
 	modelstest.Audit(t, c.store)
 }
 
+// A worker ends a payment that the database has lost. Another customer has begun to pay meanwhile,
+// whose payment goes on.
+func TestLostPaymentEndsNoOther(t *testing.T) {
+	for name, tt := range map[string]struct{ discount, charge models.Amount }{
+		"debited": {0, 1000}, "without a charge": {1000, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCheckout(t)
+			intent := modelstest.Intent(t, c.store, c.site.ID, 1000, 1000)
+			lose := modelstest.Backup(t, c.store)
+			var discounts []models.Discount
+			if tt.discount > 0 {
+				discounts = []models.Discount{{LineItem: 0, Amount: tt.discount, Reason: "r"}}
+			}
+			lost := c.claim(modelstest.Pay(t, c.store, intent, modelstest.Payer(t, c.store, models.BehaviourPays),
+				discounts...).Task)
+			if !lost.Claimed || lost.Charge != tt.charge {
+				t.Fatalf("claim %+v", lost)
+			}
+			lose()
+			next := modelstest.Pay(t, c.store, intent, modelstest.Payer(t, c.store, models.BehaviourPays))
+			if done := c.finish(lost, models.TransactionResult{Status: models.TransactionSettled}); done.Ended {
+				t.Errorf("the lost payment has ended the next one: %+v", done)
+			}
+			if got := c.get(intent); got.State != models.IntentPending || got.Transaction.ID != next.ID {
+				t.Errorf("the next payment: %+v", got)
+			}
+			alerts, err := c.store.OpenAlerts(t.Context(), 10)
+			if err != nil || len(alerts) > 0 {
+				t.Errorf("alerts %+v, %v", alerts, err)
+			}
+		})
+	}
+}
+
+// A charge of zero that another worker has ended otherwise is no debit, and raises no alert.
+func TestZeroChargeIsNoDebit(t *testing.T) {
+	c := newCheckout(t)
+	intent := modelstest.Intent(t, c.store, c.site.ID, 1000, 1000)
+	free := models.Discount{LineItem: 0, Amount: 1000, Reason: "r"}
+	task := modelstest.Pay(t, c.store, intent, modelstest.Payer(t, c.store, models.BehaviourPays), free).Task
+	first := c.claim(task)
+	c.workersDie()
+	second := c.claim(task)
+	if !second.Claimed {
+		t.Fatalf("taken over: %+v", second)
+	}
+	if done := c.finish(first, models.TransactionResult{Status: models.TransactionSettled}); done.Ended {
+		t.Errorf("ended by a worker without a lease: %+v", done)
+	}
+	if done := c.finish(second, models.TransactionResult{Status: models.TransactionSettled}); !done.Ended {
+		t.Errorf("the holder of the lease: %+v", done)
+	}
+	c.want(intent, models.IntentFinal, models.TransactionSettled)
+	modelstest.Audit(t, c.store)
+}
+
 func TestDeferAndPark(t *testing.T) {
 	c := newCheckout(t)
 	intent := modelstest.Intent(t, c.store, c.site.ID, 1000)
