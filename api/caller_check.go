@@ -11,7 +11,8 @@ import (
 
 const (
 	// maxCheckAge is the longest time from one check of a caller to the next, at the default
-	// interval. A read that takes long, or a client that reads slowly, delays the next check further.
+	// interval. A read that takes long, or a client that reads slowly, delays the next check
+	// further.
 	maxCheckAge = 15 * time.Second
 	// recheckMargin is the part of maxCheckAge for the delay of a check that is due, such as the
 	// wait for a slot.

@@ -12,8 +12,8 @@
 --   :debited                              true: the status is Settled, and the charge is not 0
 --   :epoch                                epoch of the claim
 --   :transaction                          id of the transaction
---   :party, :charge                       for a payment that the database has lost: its sealed party,
---                                         and the debited amount in minor units
+--   :party, :charge                       for a payment that the database has lost: its sealed
+--                                         party, and the debited amount in minor units
 --   :rail_memory                          RailMemory in milliseconds
 WITH present AS MATERIALIZED (
     SELECT e.*, (SELECT now FROM service_now) AS now FROM current_epoch(:rail_memory) e

@@ -28,7 +28,7 @@ func (p *program) keysCommand() *cobra.Command {
 		return p.withKeyring(cmd.Context(), func(ctx context.Context, store *models.Store, ring *seal.Keyring) error {
 			id, err := store.RotateKey(ctx, ring, models.KeyPurpose(args[0]))
 			if err == nil {
-				fmt.Fprintf(p.stdout, "%s, active in %s\n", id, models.KeyActivationDelay)
+				fmt.Fprintf(p.stdout, "%s, active within %s\n", id, models.KeyActivationDelay)
 			}
 			return err
 		})
@@ -84,7 +84,7 @@ func (p *program) listKeysCommand() *cobra.Command {
 func (p *program) retireKeyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retire KEY",
-		Short: "Retire a leaked key at once; tokens and links that it signed become invalid",
+		Short: "Retire a leaked key at once; what it signed or sealed becomes invalid",
 		Args:  cobra.ExactArgs(1),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

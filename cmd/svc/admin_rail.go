@@ -43,7 +43,7 @@ func (p *program) replaceRail(ctx context.Context, cfg Config, store *models.Sto
 	switch {
 	case errors.Is(err, models.ErrInDoubt):
 		return explain(err, "debits or payments are in flight or in doubt, and only the old rail knows their "+
-			"outcomes: let the workers finish them first")
+			"outcomes: let the workers finish them first, which takes up to seven days after a promotion or a restore")
 	case errors.Is(err, models.ErrNotFound):
 		return explain(err, "no process has used this database yet: the first process determines its rail")
 	case err != nil:

@@ -41,7 +41,7 @@ func (p *program) reconcileCommand() *cobra.Command {
 		"difference. The command changes nothing. It fails if it finds a difference."
 	flags := cmd.Flags()
 	flags.StringVar(&f.from, "from", "", "earliest time: 2026-01-31 or 2026-01-31T08:00:00Z; default seven days ago")
-	flags.StringVar(&f.to, "to", "", "time at which it ends; default now")
+	flags.StringVar(&f.to, "to", "", "time at which it ends; default: the time up to which the rail's list is complete")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object a line")
 	return cmd
 }

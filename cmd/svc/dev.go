@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -281,6 +280,9 @@ func commandBeside(name string) string {
 	if _, err := os.Stat(path); err != nil {
 		return name
 	}
+	if filepath.Base(path) == path { // a shell looks for a bare name in PATH only
+		path = "." + string(filepath.Separator) + path
+	}
 	return path
 }
 
@@ -304,8 +306,8 @@ func (d *dev) printNextLink(g console.Grant) {
 // network returns a line for the banner if other machines can reach SVC_LISTEN. It returns "" for a
 // loopback address.
 func (d *dev) network() string {
-	at, err := netip.ParseAddrPort(d.cfg.Listen)
-	if err != nil || at.Addr().IsLoopback() {
+	host, _, err := net.SplitHostPort(d.cfg.Listen)
+	if at := net.ParseIP(host); err != nil || host == "localhost" || at.IsLoopback() {
 		return ""
 	}
 	return "  network       open to it: a phone there can scan the QR codes\n"

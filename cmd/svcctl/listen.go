@@ -50,10 +50,10 @@ func (c *ctl) listenCommand() *cobra.Command {
 endpoint is needed.
 
 With --forward-to each event is sent as the service would send it: the same bytes, with the same
-signatures. The command connects again when the service restarts, and leaves out no event and
-repeats none. While no connection to the URL can be opened, it waits. An answer of any status counts
-as forwarded. With --state a later run continues where this one ended, within 24 hours, if it
-listens to the same service as the same client.
+signatures. The command connects again when the service restarts. It repeats no event, and leaves
+out none of the last 24 hours. While no connection to the URL can be opened, it waits. An answer of
+any status counts as forwarded. With --state a later run continues where this one ended, within 24
+hours, if it listens to the same service as the same client.
 
 With a webhook secret it verifies each event, and prints a line about it instead of its body.
 ` + secretHelp,

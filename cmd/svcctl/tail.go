@@ -41,9 +41,9 @@ time, status, method, path, duration, traceId and error code. "svcctl trace TRAC
 request led to.
 
 The command connects again when the service restarts, and continues after the last request. Each
-server process keeps the latest 1,000 requests of an organisation in memory: where several answer,
-the command shows the requests of one of them. With -o json or jsonl each request is a JSON object
-of its own.`,
+server process keeps at most 1,000 of an organisation's latest requests in memory: where several
+answer, the command shows the requests of one of them. With -o json or jsonl each request is a JSON
+object of its own.`,
 		Example: "  svcctl logs tail --status 4xx --path /billing/",
 	}
 	cmd.Flags().IntVar(&t.limit, "limit", defaultTail, "number of earlier requests to print first, up to 1000")
