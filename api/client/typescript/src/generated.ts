@@ -1873,8 +1873,8 @@ export interface components {
             type: "rowCorrected";
         };
         /**
-         * @description The end of a row. `succeeded`: the customer was debited, once. `unconfirmed`: the deadline came and the bank has not
-         *     said whether it debited; do not submit such a row again. Every other outcome means that nothing was debited.
+         * @description The end of a row. `succeeded`: the customer was debited, once. `unconfirmed`: the bank cannot tell whether it debited,
+         *     or did not say so by the deadline; do not submit such a row again. Every other outcome means that nothing was debited.
          * @enum {string}
          */
         RowOutcome: "succeeded" | "customerNotActive" | "insufficientFunds" | "accountUnavailable" | "limitExceeded" | "declinedByCustomer" | "declined" | "timedOut" | "unconfirmed" | "cancelled";
