@@ -62,16 +62,17 @@ func newClientCache(store *models.Store, now func() time.Time) *clientCache {
 // clientUsableFor while Postgres does not respond.
 func (c *clientCache) get(ctx context.Context, id models.ClientID) (knownClient, error) {
 	entry, ok := c.known.Get(id)
+	usable := func(now time.Time) bool { return ok && now.Sub(entry.readAt) < clientUsableFor }
 	now := c.now()
-	usable := ok && now.Sub(entry.readAt) < clientUsableFor
-	if ok && now.Sub(entry.readAt) < clientFreshFor || usable && now.Sub(entry.triedAt) < clientRetryEvery {
+	fresh := ok && now.Sub(entry.readAt) < clientFreshFor
+	if fresh || usable(now) && now.Sub(entry.triedAt) < clientRetryEvery {
 		return entry.client, entry.err
 	}
-	fresh, err := c.reread(ctx, id)
+	read, err := c.reread(ctx, id)
 	if err == nil {
-		return fresh.client, fresh.err
+		return read.client, read.err
 	}
-	if usable && ctx.Err() == nil {
+	if now = c.now(); usable(now) && ctx.Err() == nil { // the read may have taken clientReadTimeout
 		entry.triedAt = now
 		c.known.Add(id, entry)
 		return entry.client, entry.err
