@@ -103,11 +103,17 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write sends a part of an answer.
+// Write sends a part of an answer. An interim answer (1xx) alone does not end the request: its body
+// is still to come. Behind the answer of a pipelined request it is not recognised.
 func (c *conn) Write(p []byte) (int, error) {
-	c.answered.Store(true)
+	if !bytes.HasPrefix(p, interimAnswer) {
+		c.answered.Store(true)
+	}
 	return c.Conn.Write(p)
 }
+
+// interimAnswer is the beginning of each interim answer, which fasthttp writes at once.
+var interimAnswer = []byte("HTTP/1.1 1")
 
 // target returns the beginning of the current request's path, even if the request is malformed.
 // With pipelined requests it may be the path of an earlier one.

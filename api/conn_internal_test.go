@@ -33,3 +33,39 @@ func TestListenerPacesAFlood(t *testing.T) {
 		}
 	})
 }
+
+// A body that was asked for with 100 Continue arrives in the phase and with the head of its request.
+func TestInterimAnswerEndsNoRequest(t *testing.T) {
+	t.Parallel()
+	client, server := net.Pipe()
+	t.Cleanup(func() { _ = client.Close() })
+	c := newTestTable(minConnections, 0).add(server)
+	const head = "POST /checkout/x/payment-intent HTTP/1.1\r\nExpect: 100-continue\r\n\r\n"
+	exchange := func(sent, answer string) {
+		t.Helper()
+		buffer := make([]byte, 2*maxHead)
+		go func() { _, _ = client.Write([]byte(sent)) }()
+		if n, err := c.Read(buffer); err != nil || string(buffer[:n]) != sent {
+			t.Fatalf("read %q, %v", buffer[:n], err)
+		}
+		go func() { _, _ = client.Read(make([]byte, len(answer))) }()
+		if _, err := c.Write([]byte(answer)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(phase connPhase, target string) {
+		t.Helper()
+		_ = c.SetReadDeadline(past)
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Fatal("the client has sent more")
+		}
+		_ = c.SetReadDeadline(time.Time{})
+		if c.entry.phase != phase || c.target() != target {
+			t.Errorf("phase %d, target %q; want %d, %q", c.entry.phase, c.target(), phase, target)
+		}
+	}
+	exchange(head, "HTTP/1.1 100 Continue\r\n\r\n")
+	expect(connArriving, "/checkout/x/payment-intent")
+	exchange("{}", "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
+	expect(connIdle, "")
+}
