@@ -78,7 +78,7 @@ func TestConsoleReceiver(t *testing.T) {
 	}
 	for _, wrong := range []string{
 		address[:len(address)-1] + last, address + "A", "/console/receiver/x",
-		"/console/receiver/" + strings.Repeat("A", 64),
+		"/console/receiver/" + strings.Repeat("A", 64), address + "%0A", address[:40] + "%0D%0A" + address[40:],
 	} {
 		if got := post(wrong, body, good); got != 404 {
 			t.Errorf("%s: %d", wrong, got)

@@ -73,7 +73,7 @@ func (v *visit) receiverURL() (string, error) {
 // receiverOf returns the organisation that a token names, or sealed.ErrInvalid for any other text.
 func (c *Console) receiverOf(ctx context.Context, text string) (organisation models.OrganisationID, err error) {
 	token, err := sealed.Encoding.DecodeString(text)
-	if err != nil || len(token) != tokenSize {
+	if err != nil || len(token) != tokenSize || strings.ContainsAny(text, "\r\n") { // the decoder skips line breaks
 		return organisation, sealed.ErrInvalid
 	}
 	key, err := c.Keys.ByID(ctx, models.KeyID(token[:len(models.KeyID{})]))
