@@ -118,12 +118,19 @@ func (v *visit) redeliverEvents() error {
 	if err != nil {
 		return err
 	}
+	return v.back(redelivered(done))
+}
+
+// redelivered returns the message about a redelivery. Its time has milliseconds, so that as the
+// form's "from" it selects no event that has been redelivered already, except one of the same
+// millisecond.
+func redelivered(done models.Redelivery) string {
 	message := web.Plural(done.Count, "event", "events") + " will be delivered again."
 	if done.ResumeFrom != 0 {
-		from := done.ResumeFrom.Time().UTC().Format("2006-01-02 15:04")
-		message += fmt.Sprintf(" More events match: redeliver again later, from %s UTC.", from)
+		from := done.ResumeFrom.Time().Format("2006-01-02T15:04:05.000Z07:00")
+		message += fmt.Sprintf(" More events match: redeliver again later, from %s.", from)
 	}
-	return v.back(message)
+	return message
 }
 
 // unparkEndpoint enables an endpoint and resets its breaker, so that its parked events go out. It
