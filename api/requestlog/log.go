@@ -193,6 +193,7 @@ var redactions = []struct {
 		[]string{"/signup", "/customer-app/payment-intents/"},
 		regexp.MustCompile(`(/signups?/|/customer-app/payment-intents/)[^/?#"\\ ]+`), "${1}[redacted]",
 	},
+	{[]string{"/P/"}, regexp.MustCompile(`/P/[A-Z2-7]{16}`), "/P/[redacted]"}, // of paymentUrl and qrCode
 	{[]string{"/receiver/"}, regexp.MustCompile(`/receiver/[A-Za-z0-9_-]+`), "/receiver/[redacted]"},
 	{[]string{"cursor="}, regexp.MustCompile(`cursor=[^&"\\ ]+`), "cursor=[redacted]"},
 	{[]string{"eyJ"}, regexp.MustCompile(`eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`), "[redacted]"}, // a JWT

@@ -88,6 +88,9 @@ func TestRedact(t *testing.T) {
 		`{"url":"https://x/hook?accessToken=abc","a":1}`:     `{"url":"https://x/hook?accessToken=[redacted]","a":1}`,
 		`/billing/x?tokens=2`:                                `/billing/x?tokens=2`,
 		`http://x/console/receiver/AaIk-_/500`:               `http://x/console/receiver/[redacted]/500`,
+		`{"qrCode":"HTTPS://X/P/ABCDEFGHIJKLMN27","a":1}`:    `{"qrCode":"HTTPS://X/P/[redacted]","a":1}`,
+		`{"paymentUrl":"https://x/P/ABCDEFGHIJKLMN27"}`:      `{"paymentUrl":"https://x/P/[redacted]"}`,
+		`/P/ABCDEFGHIJKLMN2`:                                 `/P/ABCDEFGHIJKLMN2`,
 		`{"secretary":"ada","amount":1}`:                     `{"secretary":"ada","amount":1}`,
 		`data:image/png;base64,iVeyJB/x.y`:                   `data:image/png;base64,iVeyJB/x.y`,
 	} {
