@@ -156,7 +156,13 @@ func (o *outsideKeys) fetch(ctx context.Context) (jwk.Set, error) {
 	if len(body) > outsideFetchLimit {
 		return nil, errors.New("too large")
 	}
-	set, err := jwk.Parse(body)
+	return parseOutsideKeys(body)
+}
+
+// parseOutsideKeys parses a key set, and ignores keys that are not supported or not valid, as RFC
+// 7517, section 5, asks. It returns an error if no key is left.
+func parseOutsideKeys(body []byte) (jwk.Set, error) {
+	set, err := jwk.Parse(body, jwk.WithIgnoreParseError(true))
 	if err == nil && set.Len() == 0 {
 		err = errors.New("no keys")
 	}

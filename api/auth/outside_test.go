@@ -154,8 +154,8 @@ func TestOutsideKeysRotate(t *testing.T) {
 		status   int
 		document string
 	}{
-		{500, `{}`}, {200, `no JSON`}, {200, `{"keys":[]}`}, {200, strings.Repeat(" ", 300<<10)},
-		{404, string(keySet(t, "rsa"))},
+		{500, `{}`}, {200, `no JSON`}, {200, `{"keys":[]}`}, {200, `{"keys":[{"kty":"AKP","kid":"p256"}]}`},
+		{200, strings.Repeat(" ", 300<<10)}, {404, string(keySet(t, "rsa"))},
 	} {
 		o.set(broken.status, json.RawMessage(broken.document))
 		s.clock.advance(16 * time.Minute)
@@ -169,6 +169,22 @@ func TestOutsideKeysRotate(t *testing.T) {
 	s.clock.advance(16 * time.Minute)
 	try("withdrawn key", outsideToken(t, s, "ed"), auth.ErrInvalidToken)
 	try("new key", outsideToken(t, s, "rsa"), nil)
+}
+
+// Keys that cannot be parsed are ignored, even if they have the key id of another key.
+func TestOutsideKeysIgnoreUnsupportedKeys(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	for _, other := range []string{
+		`{"kty":"AKP","alg":"ML-DSA-44","kid":"ed","pub":"AA"}`, `{"kty":"RSA","kid":"ed"}`, `{"kid":"ed"}`,
+		`{"kty":"EC","crv":"P-999","kid":"ed","x":"AA","y":"AA"}`,
+	} {
+		set := strings.Replace(string(keySet(t, "ed")), "[", "["+other+",", 1)
+		authenticator := s.outsideAuth(newOutside(t, json.RawMessage(set)))
+		if _, err := authenticator.Authenticate(t.Context(), outsideToken(t, s, "ed"), from); err != nil {
+			t.Errorf("beside %s: %v", other, err)
+		}
+	}
 }
 
 func TestOutsideKeysNeverFetched(t *testing.T) {
