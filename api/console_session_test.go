@@ -57,6 +57,42 @@ func TestConsoleSignIn(t *testing.T) {
 	v.submit("/console/session", "clientId", c.id, "clientSecret", c.secret).expect(303) // the form still works
 }
 
+// A sign-in succeeds only if browsers keep its cookie. The Sites that a session remembers do not
+// make the cookie too long.
+func TestConsoleSignInWithALongToken(t *testing.T) {
+	t.Parallel()
+	tokens := callers{}
+	c := newConsoles(t, func(cfg *api.Config) { cfg.Authenticator, cfg.Issuer = tokens, nil })
+	principal := api.Principal{ClientID: c.billing.client, OrganisationID: c.owner, Scopes: models.PartnerScopes}
+	const least, most = 2800, 3100
+	for n := least; n <= most; n += 20 {
+		tokens[strings.Repeat("a", n)] = principal
+	}
+	tokens[strings.Repeat("a", 8192)] = principal
+	var accepted, refused int
+	for token := range tokens {
+		v := c.visitor(t)
+		v.open("/console/session")
+		s := v.submit("/console/session", "accessToken", token)
+		if s.status == 303 {
+			accepted++
+			for _, site := range []models.SiteID{c.site, c.sister, c.site} {
+				v.open("/console/sites/" + site.String()).expect(200)
+			}
+		} else {
+			refused++
+			s.expect(400, "access token is too long", "Sign in to the console").lacks("Sign out")
+			v.submit("/console/session", "accessToken", token).expect(400) // the form still works
+		}
+		if n := len("svc_console") + len(v.cookie); n > 4096 {
+			t.Errorf("a token of %d bytes: the cookie has %d bytes", len(token), n)
+		}
+	}
+	if accepted == 0 || refused < 2 {
+		t.Errorf("%d tokens are accepted, %d refused", accepted, refused)
+	}
+}
+
 // A session is the browser's alone: it ends with its hour, and when a character of it changes.
 func TestConsoleSessionEnds(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -17,8 +18,8 @@ import (
 const (
 	cookieName = "svc_console"
 	// maxCookieSize is the maximum length of the sealed session in a cookie, in bytes. Browsers
-	// keep no longer cookies.
-	maxCookieSize = 4096
+	// keep no cookie whose name and value are longer than 4096 bytes together.
+	maxCookieSize = 4096 - len(cookieName)
 	// sessionLifetime is the maximum lifetime of a session, which is that of an access token.
 	sessionLifetime = time.Hour
 	// maxSites is the maximum number of Sites that a session remembers.
@@ -51,13 +52,21 @@ func (c *Console) box() sealed.Box {
 	return sealed.Box{Keys: c.Keys, Label: "console session", MaxSize: maxCookieSize}
 }
 
-// seal encrypts and authenticates a session.
+// errLongSession reports a session that is too long for a cookie, because of its access token.
+var errLongSession = errors.New("console: the session does not fit into a cookie")
+
+// seal encrypts and authenticates a session. It returns errLongSession if browsers would not keep
+// the cookie.
 func (c *Console) seal(ctx context.Context, s session) (string, error) {
 	plain, err := json.Marshal(s)
 	if err != nil {
 		return "", fmt.Errorf("console: seal a session: %w", err)
 	}
-	return c.box().Seal(ctx, plain, nil)
+	text, err := c.box().Seal(ctx, plain, nil)
+	if err == nil && len(text) > maxCookieSize {
+		return "", errLongSession
+	}
+	return text, err
 }
 
 // open decodes a session. It returns sealed.ErrInvalid for a text that seal has not made, and for a

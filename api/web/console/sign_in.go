@@ -58,6 +58,10 @@ func (c *Console) signIn(v *visit) error {
 		p.Complaint = "These are not the credentials of an organisation's API client, or they have expired."
 		return v.signInPage(http.StatusUnauthorized, p)
 	}
+	if errors.Is(err, errLongSession) {
+		p.Complaint = "The access token is too long: the browser cannot keep it in a cookie. Use a shorter token."
+		return v.signInPage(http.StatusBadRequest, p)
+	}
 	if err != nil {
 		return err
 	}
@@ -95,17 +99,22 @@ func (v *visit) issueToken(clientID, secret string) (token string, lifetime time
 
 // signInWith begins a session with an access token. Of the sites, it keeps those that belong to the
 // token's organisation. A lifetime of 0 means sessionLifetime. If the token is not valid for an
-// organisation, signInWith keeps the previous session and returns errSignedOut.
-func (v *visit) signInWith(token string, lifetime time.Duration, sites []models.SiteID) error {
+// organisation, signInWith returns errSignedOut. If the token is too long for a cookie, it returns
+// errLongSession. With an error, it keeps the previous session.
+func (v *visit) signInWith(token string, lifetime time.Duration, sites []models.SiteID) (err error) {
 	if lifetime <= 0 || lifetime > sessionLifetime {
 		lifetime = sessionLifetime
 	}
 	s := newSession(v.console.Now().Add(lifetime)) // and with it a new CSRF token
 	s.Token = token
-	before := v.session
+	before, caller := v.session, v.principal
 	v.session = s
-	if err := v.requireSession(); err != nil {
-		v.session = before // the browser's cookie holds its CSRF token
+	defer func() {
+		if err != nil { // the browser's cookie holds the previous CSRF token
+			v.session, v.principal = before, caller
+		}
+	}()
+	if err = v.requireSession(); err != nil {
 		return err
 	}
 	for _, id := range sites {

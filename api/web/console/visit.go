@@ -70,9 +70,14 @@ func (v *visit) loadSession() error {
 	return v.begin(newSession(v.console.Now().Add(sessionLifetime)))
 }
 
-// begin makes s the session of the browser.
+// begin makes s the session of the browser. It forgets the oldest Sites that do not fit into the
+// cookie. It returns errLongSession if s is too long without Sites.
 func (v *visit) begin(s session) error {
 	sealed, err := v.console.seal(v.ctx, s)
+	for errors.Is(err, errLongSession) && len(s.Sites) > 0 {
+		s.Sites = s.Sites[1:]
+		sealed, err = v.console.seal(v.ctx, s)
+	}
 	if err != nil {
 		return err
 	}
