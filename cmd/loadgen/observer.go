@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -81,7 +83,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		o.intents[failing] = append(o.intents[failing], took)
 	}
 	switch {
-	case err != nil && req.Context().Err() == nil:
+	case err != nil && !isCancelled(req):
 		o.breach("%s %s was not answered: %v", req.Method, req.URL.Path, err)
 	case err != nil || resp.StatusCode < http.StatusInternalServerError:
 	case resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "":
@@ -92,6 +94,10 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	return resp, err
 }
+
+// isCancelled reports whether the caller has cancelled a request. A request that exceeds the Timeout
+// of its http.Client is not cancelled: that time-out is a deadline in the request's context.
+func isCancelled(req *http.Request) bool { return errors.Is(req.Context().Err(), context.Canceled) }
 
 // breach records a breach. The caller holds mu.
 func (o *observer) breach(format string, args ...any) {

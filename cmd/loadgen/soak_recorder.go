@@ -153,7 +153,7 @@ func (r *soakRecorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		_ = resp.Body.Close()
 		resp.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	if recorded && req.Context().Err() == nil {
+	if recorded && !isCancelled(req) {
 		r.record(kind, req, resp, err, since(began))
 	}
 	if err != nil {
