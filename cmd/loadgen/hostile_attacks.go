@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
@@ -45,7 +46,7 @@ func (a *attackers) attacks() []attack {
 	return []attack{
 		a.greedy(),
 		{fmt.Sprint(a.Bodies, " bodies of 524,000 values"), a.waves(func(int) string { return values })},
-		{fmt.Sprint(a.Bodies, " legal bodies of 1 MiB"), a.waves(largeBatch)},
+		{fmt.Sprint(a.Bodies, " legal bodies of 1 MiB"), a.waves(largeBatches())},
 		{fmt.Sprint(a.Connections, " unfinished forms"), a.hold(a.Connections, func(int) string { return form }, "")},
 		{fmt.Sprint(a.Unfinished, " bodies without their last byte"), a.hold(a.Unfinished, a.unfinishedBody, "")},
 		{fmt.Sprint(a.Connections, " idle connections"), a.hold(a.Connections, func(int) string { return "" }, "")},
@@ -55,8 +56,13 @@ func (a *attackers) attacks() []attack {
 	}
 }
 
-// largeBatch returns a legal body of a batch of nearly 1 MiB.
-func largeBatch(n int) string { return batchOfLongReferences(fmt.Sprint(n), 115) }
+// largeBatches returns a function that returns the n-th legal body of a batch of nearly 1 MiB. The
+// batch references begin with a random text. Each run is a process of its own, and a body with the
+// reference of an earlier run would be a replay, which costs the API less.
+func largeBatches() func(n int) string {
+	unique := rand.Text()
+	return func(n int) string { return batchOfLongReferences(fmt.Sprint(unique, " ", n), 115) }
+}
 
 // batchOfLongReferences returns the body of a batch with the maximum number of rows. The references
 // of its rows and customers have length code points of four bytes each; row references also have a
