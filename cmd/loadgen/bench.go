@@ -219,11 +219,26 @@ func every(ctx context.Context, interval time.Duration, do func() error) error {
 	}
 }
 
-// series is a measured quantity over several runs.
+// series is a measured quantity over several runs. A value is +Inf if a run waited in vain.
 type series struct {
 	Name   string    `json:"name"`
 	Unit   string    `json:"unit"`
 	Values []float64 `json:"values"`
+}
+
+// MarshalJSON implements json.Marshaler. A value that is not a finite number becomes null.
+func (s *series) MarshalJSON() ([]byte, error) {
+	type plain series
+	values := make([]*float64, len(s.Values))
+	for i, v := range s.Values {
+		if isFinite(v) {
+			values[i] = &v
+		}
+	}
+	return json.Marshal(struct {
+		*plain
+		Values []*float64 `json:"values"`
+	}{(*plain)(s), values})
 }
 
 func (s *series) add(v float64) { s.Values = append(s.Values, v) }
@@ -269,8 +284,12 @@ func (s *series) bounded(target float64) ratio {
 	return ratio{Name: s.Name, Value: s.median(), Target: target, Unit: s.Unit, unmeasured: len(s.Values) == 0}
 }
 
-// isNumber reports whether the value is a finite number. Otherwise the divisor was 0.
-func (r ratio) isNumber() bool { return !math.IsNaN(r.Value) && !math.IsInf(r.Value, 0) }
+// isFinite reports whether v is a finite number.
+func isFinite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// isNumber reports whether the value is a finite number. Otherwise the divisor was 0, or a run
+// waited in vain.
+func (r ratio) isNumber() bool { return isFinite(r.Value) }
 
 // MarshalJSON implements json.Marshaler. A value that is not a finite number becomes null.
 func (r ratio) MarshalJSON() ([]byte, error) {

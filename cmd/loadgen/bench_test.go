@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -55,5 +57,20 @@ func TestReportRatios(t *testing.T) {
 				t.Errorf("JSON %s, want %s", got, tt.json)
 			}
 		})
+	}
+}
+
+// A run that waited in vain has no value in JSON, and misses a maximum.
+func TestReportInfiniteValues(t *testing.T) {
+	t.Parallel()
+	s := &series{Name: "s", Unit: "s", Values: []float64{1, math.Inf(1)}}
+	var out bytes.Buffer
+	b := &bench{out: &out, json: true, calls: &callCounts{}}
+	if err := b.report([]*series{s}, []ratio{{Name: "r", Value: s.max(), Target: -5}}); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"ratios":[{"name":"r","target":-5,"value":null}],"series":[{"name":"s","unit":"s","values":[1,null]}]}`
+	if got := strings.TrimSpace(out.String()); got != want {
+		t.Errorf("printed %s, want %s", got, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -118,7 +119,7 @@ func (o *overload) measure(ctx context.Context, f *overloadSeries) error {
 	if err := o.probe(ctx, f.after, &probes); err != nil {
 		return err
 	}
-	f.recovery.add(recoveryTime(probes, maxUsualLatency(f.before)).Seconds())
+	f.recovery.add(recoveryTime(probes, maxUsualLatency(f.before)))
 	f.acceptedRate.add(float64(len(l.accepted)) / o.measured.Seconds())
 	f.refusedRate.add(float64(len(l.refused)) / o.measured.Seconds())
 	for _, durations := range [][]time.Duration{l.accepted, l.refused, l.lag} {
@@ -269,10 +270,10 @@ func (o *overload) probe(ctx context.Context, to *distribution, probes *[]probe)
 // single usual probe may be chance. A single slow probe much later may have other causes.
 const recoveredProbes = 10
 
-// recoveryTime returns the time until the service had recovered: until the answer to the first of
-// recoveredProbes successive usual probes. Without such probes, it returns the time until the
-// answer to the last probe. The argument probes must not be empty.
-func recoveryTime(probes []probe, maxUsual time.Duration) time.Duration {
+// recoveryTime returns the time in seconds until the service had recovered: until the answer to the
+// first of recoveredProbes successive usual probes. Without such probes, it returns +Inf, which
+// misses every target. It sorts the probes.
+func recoveryTime(probes []probe, maxUsual time.Duration) float64 {
 	slices.SortFunc(probes, func(a, b probe) int { return cmp.Compare(a.due, b.due) })
 	usual := 0
 	for i, p := range probes {
@@ -281,11 +282,10 @@ func recoveryTime(probes []probe, maxUsual time.Duration) time.Duration {
 		}
 		if usual == recoveredProbes {
 			first := probes[i-recoveredProbes+1]
-			return first.due + first.took
+			return (first.due + first.took).Seconds()
 		}
 	}
-	last := probes[len(probes)-1]
-	return last.due + last.took
+	return math.Inf(1)
 }
 
 // start starts the API, and creates the partners.
