@@ -130,9 +130,9 @@ func (m *mixed) measure(ctx context.Context, kinds []*mixedKind, all *distributi
 	c, byKind, together := m.measuringClient(openConns), make([]timings, len(kinds)), timings{}
 	used := cpuTime(m.api.cmd.Process.Pid)
 	err := pace(ctx, m.rate, callsIn(m.measured, m.rate), func(_ context.Context, n int, due time.Time) error {
-		k := schedule[n*7%len(schedule)] // 7 and 20 are coprime, so that the kinds are mixed
-		p := &m.callers[n%len(m.callers)]
-		err := c.do(kinds[k].call(p, n))
+		entry, caller := mix(n, len(schedule), len(m.callers))
+		k := schedule[entry]
+		err := c.do(kinds[k].call(&m.callers[caller], n))
 		byKind[k].add(due, err)
 		together.add(due, err)
 		return nil
@@ -146,6 +146,14 @@ func (m *mixed) measure(ctx context.Context, kinds []*mixedKind, all *distributi
 	all.add(together.sorted())
 	cost.add(float64(used.Microseconds()) / float64(len(together.latencies)))
 	return errors.Join(err, together.failure())
+}
+
+// mix returns the entry of a schedule and the caller of the request with the number n. Steps of 7,
+// which must not divide the number of entries, reach all entries and mix the kinds of requests.
+// Each round through the schedule begins with the next caller, so that every caller reaches all
+// entries.
+func mix(n, entries, callers int) (entry, caller int) {
+	return n * 7 % entries, (n%entries + n/entries) % callers
 }
 
 // start starts the API and a worker, and creates the callers. Each caller has a settled batch and a

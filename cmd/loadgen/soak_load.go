@@ -61,11 +61,8 @@ func newSoakLoad(f *soakFleet) *soakLoad {
 
 // next makes the next request of the mix. An error is a breach, unless ctx has ended.
 func (l *soakLoad) next(ctx context.Context) {
-	n := int(l.sent.Add(1))
-	// Steps of 7, which does not divide the length of the schedule, reach all entries and mix the
-	// kinds.
-	request := soakMix[l.schedule[n*7%len(l.schedule)]]
-	site := l.sites[(n+n/len(l.schedule))%len(l.sites)]
+	entry, caller := mix(int(l.sent.Add(1)), len(l.schedule), len(l.sites))
+	request, site := soakMix[l.schedule[entry]], l.sites[caller]
 	if err := request.send(site, ctx); err != nil && ctx.Err() == nil {
 		l.recorder.breach("a request failed for good", "%v", err)
 	}
