@@ -136,7 +136,7 @@ func (e *endpoint) others(ctx context.Context, to latencySeries, flood *series) 
 		n, countErr := e.recorded(ctx)
 		flood.add(float64(n-before) / time.Since(began).Seconds())
 		err = errors.Join(err, countErr)
-		if n == e.backlog {
+		if n >= e.backlog { // retries count too
 			err = errors.Join(err, errors.New("the backlog was delivered before the end of the measurement"))
 		}
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// arrivalTimeout bounds the wait for committed events to arrive.
+// arrivalTimeout bounds the wait for committed events to arrive, and for their attempts to be
+// recorded.
 const arrivalTimeout = 2 * time.Minute
 
 // receivers holds the partners' servers for webhooks, one for each endpoint, each on a port of its

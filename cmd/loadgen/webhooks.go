@@ -239,16 +239,30 @@ func (h *webhooks) drain(ctx context.Context, to throughputSeries) error {
 		return err
 	}
 	_, err := h.receivers.await(ctx)
-	err = errors.Join(err, await(ctx, time.Millisecond, func() (recorded bool, err error) {
-		err = h.store.DB().NewRaw("SELECT count(*) = ? FROM webhook_attempts", h.backlog).Scan(ctx, &recorded)
-		return recorded, err
-	}))
+	if err == nil {
+		err = h.awaitAttempts(ctx, h.backlog)
+	}
 	each := func(used time.Duration) float64 { return float64(used.Microseconds()) / float64(h.backlog) }
 	to.rate.add(float64(h.backlog) / time.Since(began).Seconds())
 	to.postgres.add(each(treeCPUTime(h.local.Postgres.PID()) - postgres))
 	to.redis.add(each(cpuTime(h.local.Redis.PID()) - redis))
 	to.self.add(each(cpuTime(os.Getpid()) - self))
 	return errors.Join(err, h.stopWorker())
+}
+
+// awaitAttempts waits until at least n attempts are recorded. Retries count too.
+func (h *webhooks) awaitAttempts(ctx context.Context, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, arrivalTimeout)
+	defer cancel()
+	recorded := 0
+	err := await(ctx, time.Millisecond, func() (bool, error) {
+		err := h.store.DB().NewRaw("SELECT count(*) FROM webhook_attempts").Scan(ctx, &recorded)
+		return recorded >= n, err
+	})
+	if err != nil {
+		err = fmt.Errorf("%d of %d attempts are recorded: %w", recorded, n, err)
+	}
+	return err
 }
 
 // countIdle counts the Redis commands per second of an idle worker on all queues, including
