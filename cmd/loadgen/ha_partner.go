@@ -196,10 +196,11 @@ func (p *haPartner) actAtRandom(ctx context.Context) error {
 	}
 }
 
-// cancel cancels a batch, and submits it again if it has vanished.
+// cancel cancels a batch and checks the answer. It submits the batch again if it has vanished.
 func (p *haPartner) cancel(ctx context.Context, b *haBatch) error {
-	began, err := p.call(ctx, func() error {
-		_, err := p.api.CancelBatch(ctx, p.site.String(), b.BatchReference)
+	var got client.BatchStatus
+	began, err := p.call(ctx, func() (err error) {
+		got, err = p.api.CancelBatch(ctx, p.site.String(), b.BatchReference)
 		return err
 	})
 	switch {
@@ -211,6 +212,7 @@ func (p *haPartner) cancel(ctx context.Context, b *haBatch) error {
 	answered := since(began)
 	b.cancelled = &answered
 	p.count(func(c *haCounts) { c.Cancellations++ })
+	p.check(b, got, answered)
 	return nil
 }
 
@@ -273,6 +275,9 @@ func (p *haPartner) missing(ctx context.Context, b *haBatch) error {
 // check compares an answer about a batch with the submission, and records differences as breaches.
 // It also compares the answer with the previous one, unless a promotion may have lost what that
 // showed. at is the span of the read.
+//
+// A cancellation ends pending rows at once, unless the primary PostgreSQL has been replaced: the
+// service then closes them on the rail, where a debit may come first.
 func (p *haPartner) check(b *haBatch, got client.BatchStatus, at span) {
 	if len(got.Rows) != len(b.Rows) {
 		p.breach("%s was submitted with %d rows and has %d", b.BatchReference, len(b.Rows), len(got.Rows))
@@ -286,6 +291,9 @@ func (p *haPartner) check(b *haBatch, got client.BatchStatus, at span) {
 		}
 		if row.Amount != b.Rows[i].Amount || row.RowReference != b.Rows[i].RowReference {
 			p.breach("%s row %d was submitted as %+v and is %+v", b.BatchReference, i, b.Rows[i], row)
+		}
+		if row.State == "pending" && b.cancelled != nil && p.fleet.plan.Redis != "" {
+			p.breach("%s row %d is pending after the cancellation", b.BatchReference, i)
 		}
 		outcomes[i], final[i] = row.Outcome, cmp.Or(row.CorrectedOutcome, row.Outcome)
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -152,3 +154,60 @@ func TestBooksReportBreaches(t *testing.T) {
 		}
 	}
 }
+
+// A partner checks the answer to a cancellation, and every later answer against it.
+func TestHAPartnerChecksCancellations(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		redis    string
+		rows     string // in the answer to the cancellation
+		lost     bool   // a promotion may have lost the cancellation
+		later    string // the outcome that a later read shows
+		breaches int
+	}{
+		"cancelled":        {rows: cancelledRow, later: "cancelled"},
+		"debited later":    {rows: cancelledRow, later: "succeeded", breaches: 1},
+		"lost, debited":    {rows: cancelledRow, lost: true, later: "succeeded"},
+		"closed on a rail": {rows: pendingRow, later: "succeeded"},
+		"still pending":    {redis: redisSentinel, rows: pendingRow, later: "cancelled", breaches: 1},
+		"in progress":      {redis: redisSentinel, rows: inProgressRow, later: "succeeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				if strings.HasSuffix(r.URL.Path, "/token") {
+					_, _ = io.WriteString(w, `{"access_token":"t","token_type":"Bearer","expires_in":3600}`)
+					return
+				}
+				_, _ = io.WriteString(w, `{"data":{"batchReference":"b","rows":[`+tt.rows+`]}}`)
+			}))
+			t.Cleanup(server.Close)
+			p := &haPartner{
+				fleet: &haFleet{losses: &lossHistory{}, plan: haPlan{Redis: tt.redis}},
+				api:   client.New(client.Config{BaseURL: server.URL, MaxRetries: -1}),
+			}
+			b := &haBatch{Batch: client.Batch{BatchReference: "b", Rows: []client.Row{
+				{CustomerReference: "0", RowReference: "r", Amount: 1}}}}
+			if tt.lost {
+				p.fleet.losses.begin(time.Now())
+			}
+			if err := p.cancel(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+			p.check(b, client.BatchStatus{Rows: []client.RowStatus{
+				{CustomerReference: "0", RowReference: "r", Amount: 1, State: "settled", Outcome: tt.later},
+			}}, since(time.Now()))
+			if len(p.broken) != tt.breaches {
+				t.Errorf("breaches %q, want %d", p.broken, tt.breaches)
+			}
+		})
+	}
+}
+
+// Rows of a batch with one row, as JSON.
+const (
+	pendingRow    = `{"customerReference":"0","rowReference":"r","amount":1,"state":"pending"}`
+	inProgressRow = `{"customerReference":"0","rowReference":"r","amount":1,"state":"inProgress"}`
+	cancelledRow  = `{"customerReference":"0","rowReference":"r","amount":1,"state":"settled","outcome":"cancelled"}`
+)
