@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"partnerbilling/api/client"
 	"partnerbilling/cmd/cmdtest"
 	"partnerbilling/models"
 )
@@ -198,5 +199,21 @@ func TestTranscriptDetectsAPanic(t *testing.T) {
 	tail, fatal := output.read()
 	if len(tail) > 2*transcriptSize || !bytes.Contains(tail, []byte("goroutine 1")) || len(fatal) != 1 {
 		t.Errorf("%d bytes, %q", len(tail), fatal)
+	}
+}
+
+// An answer shows a row only if its references and its amount are as submitted.
+func TestShows(t *testing.T) {
+	t.Parallel()
+	submitted := client.Row{CustomerReference: "c", RowReference: "r", Amount: 1}
+	for row, want := range map[client.RowStatus]bool{
+		{CustomerReference: "c", RowReference: "r", Amount: 1, State: "pending"}: true,
+		{CustomerReference: "d", RowReference: "r", Amount: 1}:                   false,
+		{CustomerReference: "c", RowReference: "s", Amount: 1}:                   false,
+		{CustomerReference: "c", RowReference: "r", Amount: 2}:                   false,
+	} {
+		if got := shows(row, submitted); got != want {
+			t.Errorf("%+v shows %+v: %t", row, submitted, got)
+		}
 	}
 }

@@ -289,7 +289,7 @@ func (p *haPartner) check(b *haBatch, got client.BatchStatus, at span) {
 		if b.outcomes != nil && b.outcomes[i] != "" && b.outcomes[i] != row.Outcome && !lost {
 			p.breach("%s row %d was %s and is %q, without a loss", b.BatchReference, i, b.outcomes[i], row.Outcome)
 		}
-		if row.Amount != b.Rows[i].Amount || row.RowReference != b.Rows[i].RowReference {
+		if !shows(row, b.Rows[i]) {
 			p.breach("%s row %d was submitted as %+v and is %+v", b.BatchReference, i, b.Rows[i], row)
 		}
 		if row.State == "pending" && b.cancelled != nil && p.fleet.plan.Redis != "" {
