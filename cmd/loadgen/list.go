@@ -17,7 +17,7 @@ import (
 )
 
 func listCommand(out io.Writer) *cobra.Command {
-	l := list{bench: bench{out: out}, recount: &series{Name: "recount of all links", Unit: "s"}}
+	l := list{bench: bench{out: out}}
 	cmd := &cobra.Command{
 		Use: "list", Args: cobra.NoArgs,
 		Short: "Measure the customer list of a large Site against a small one, and its totals during invitations",
@@ -41,7 +41,7 @@ type list struct {
 	bench
 	few, links, reads int           // links of the small and of the large Site; reads of each page
 	writing           time.Duration // of the check of totals
-	recount           *series       // time to recount all links of a Site
+	recount           *series       // time to recount all links of a Site; each Site has its own
 }
 
 // listCell is one page of the list with one combination of filters.
@@ -96,6 +96,7 @@ func (l *list) run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = small.disconnect() }()
+	small.recount, l.recount = newRecountSeries(l.few), newRecountSeries(l.links)
 	_, few, err := small.seedCells(ctx, l.few)
 	if err != nil {
 		return err
@@ -111,12 +112,16 @@ func (l *list) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all := []*series{l.recount}
+	all := []*series{small.recount, l.recount}
 	all = append(all, summary(fmt.Sprint("of ", l.few, " links"), few)...)
 	all = append(all, summary(fmt.Sprint("of ", l.links, " links"), many)...)
 	times, blocks := compare(few, many)
 	totals := ratio{Name: "totals while 16 write: equal to count(*)", Value: equal, Target: 1}
 	return l.report(append(all, counts), slices.Concat(times, blocks, []ratio{totals}))
+}
+
+func newRecountSeries(links int) *series {
+	return &series{Name: fmt.Sprint("recount of all ", links, " links"), Unit: "s"}
 }
 
 // seedCells creates a Site with links, and returns its cells. It fills in the blocks of each cell.

@@ -33,7 +33,7 @@ func results(t *testing.T, args ...string) (all []series, ratios []ratio) {
 func TestList(t *testing.T) {
 	t.Parallel()
 	all, ratios := results(t, "list", "--few", "5000", "--links", "15000", "--reads", "1", "--writing", "1s")
-	if len(all) != 14 || len(ratios) != 5 {
+	if len(all) != 15 || len(ratios) != 5 {
 		t.Fatalf("%d series, %d ratios", len(all), len(ratios))
 	}
 	if blocks := ratios[3]; !blocks.met() {
