@@ -49,9 +49,10 @@ type day struct {
 	site    string
 	invited int // number of customers to invite
 
-	name      string       // of the run; it makes references unique
-	batch     client.Batch // the first batch, with a row for each customer
-	customers []string     // references of the invited customers
+	name      string         // of the run; it makes references unique
+	batch     client.Batch   // the first batch, with a row for each customer
+	receipt   client.Receipt // the first one of the batch
+	customers []string       // references of the invited customers
 }
 
 // dayBehaviours lists the behaviours that the customers of a day have in rotation.
@@ -183,22 +184,32 @@ func (d *day) walk(ctx context.Context) error {
 // submit submits the batch and checks the receipt.
 func (d *day) submit(ctx context.Context) error {
 	d.batch.BatchReference = d.name + " #1"
-	total := int64(0)
 	for i, reference := range d.customers {
 		d.batch.Rows = append(d.batch.Rows, client.Row{
 			CustomerReference: reference, RowReference: fmt.Sprintf("row %d", i), Amount: int64(1000 + i),
 		})
-		total += int64(1000 + i)
 	}
-	receipt, err := d.api.SubmitBatch(ctx, d.site, d.batch)
+	var err error
+	d.receipt, err = d.submitNew(ctx, d.batch)
+	return err
+}
+
+// submitNew submits a batch with a new reference, and checks the receipt.
+func (d *day) submitNew(ctx context.Context, batch client.Batch) (client.Receipt, error) {
+	receipt, err := d.api.SubmitBatch(ctx, d.site, batch)
 	if err != nil {
-		return err
+		return receipt, err
 	}
-	if receipt.RowCount != d.invited || receipt.TotalAmount != total || receipt.State != "inProgress" ||
+	total := int64(0)
+	for _, row := range batch.Rows {
+		total += row.Amount
+	}
+	if receipt.BatchReference != batch.BatchReference || receipt.RowCount != len(batch.Rows) ||
+		receipt.TotalAmount != total || receipt.State != "inProgress" ||
 		receipt.SettleBy-receipt.SubmittedAt != (24*time.Hour).Milliseconds() {
-		return fmt.Errorf("receipt %+v", receipt)
+		err = fmt.Errorf("receipt %+v", receipt)
 	}
-	return nil
+	return receipt, err
 }
 
 // resubmit submits the batch again, and then a different one under its reference. The service must
@@ -210,6 +221,11 @@ func (d *day) resubmit(ctx context.Context) error {
 	}
 	if !again.Replayed {
 		return fmt.Errorf("the same batch again is not marked as replayed: %+v", again)
+	}
+	want := d.receipt
+	want.Replayed, want.TraceID = true, again.TraceID // each answer has its own trace id
+	if again != want {
+		return fmt.Errorf("the receipt of the same batch again is %+v, want %+v", again, want)
 	}
 	other := client.Batch{BatchReference: d.batch.BatchReference, Rows: slices.Clone(d.batch.Rows)}
 	other.Rows[0].Amount++
@@ -251,21 +267,54 @@ func (d *day) settle(ctx context.Context) error {
 	return nil
 }
 
-// cancel submits a second batch and cancels it. All rows must settle.
+// cancel submits a second batch and cancels it. The answer must show no pending row, and all rows
+// must settle. Rows that the answer shows as settled keep their outcome.
 func (d *day) cancel(ctx context.Context) error {
 	batch := client.Batch{BatchReference: d.name + " #2", Rows: d.batch.Rows}
-	if _, err := d.api.SubmitBatch(ctx, d.site, batch); err != nil {
+	receipt, err := d.submitNew(ctx, batch)
+	if err != nil {
 		return err
 	}
-	if _, err := d.api.CancelBatch(ctx, d.site, batch.BatchReference); err != nil {
+	answer, err := d.api.CancelBatch(ctx, d.site, batch.BatchReference)
+	if err != nil {
 		return err
+	}
+	if err := checkCancelled(answer, batch, receipt); err != nil {
+		return fmt.Errorf("the answer to the cancellation: %w", err)
 	}
 	done, err := d.api.AwaitBatch(ctx, d.site, batch.BatchReference)
 	if err != nil {
 		return err
 	}
+	if err := checkCancelled(done, batch, receipt); err != nil {
+		return fmt.Errorf("the cancelled batch: %w", err)
+	}
 	if done.Counts.Settled != d.invited || done.Counts.Pending+done.Counts.InProgress != 0 {
 		return fmt.Errorf("the counts of the cancelled batch are %+v", done.Counts)
+	}
+	for i, row := range answer.Rows {
+		if row.State == "settled" && done.Rows[i].Outcome != row.Outcome {
+			return fmt.Errorf("row %d of the cancelled batch was %s and is %s", i, row.Outcome, done.Rows[i].Outcome)
+		}
+	}
+	return nil
+}
+
+// checkCancelled returns an error unless the answer about a cancelled batch agrees with the
+// submission and its receipt, and shows no pending row.
+func checkCancelled(got client.BatchStatus, batch client.Batch, receipt client.Receipt) error {
+	if got.BatchReference != batch.BatchReference || got.SubmittedAt != receipt.SubmittedAt ||
+		got.SettleBy != receipt.SettleBy || got.TotalAmount != receipt.TotalAmount || len(got.Rows) != len(batch.Rows) {
+		return fmt.Errorf("%s with %d rows, a total of %d and the times %d and %d does not agree with the receipt %+v",
+			got.BatchReference, len(got.Rows), got.TotalAmount, got.SubmittedAt, got.SettleBy, receipt)
+	}
+	for i, row := range got.Rows {
+		if !shows(row, batch.Rows[i]) {
+			return fmt.Errorf("row %d was submitted as %+v and is %+v", i, batch.Rows[i], row)
+		}
+		if row.State == "pending" {
+			return fmt.Errorf("row %d is pending", i)
+		}
 	}
 	return nil
 }

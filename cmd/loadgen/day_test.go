@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -92,10 +93,12 @@ func TestDayRefusesWrongReceipts(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		replayed string
+		data     string // of the answer; "" for the first receipt
 		want     string
 	}{
-		"not replayed":            {"false", "is not marked as replayed"},
-		"another batch, accepted": {"true", "is accepted"},
+		"not replayed":            {replayed: "false", want: "is not marked as replayed"},
+		"another receipt":         {replayed: "true", data: `{"rowCount":2}`, want: "the receipt of the same"},
+		"another batch, accepted": {replayed: "true", want: "is accepted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -107,7 +110,7 @@ func TestDayRefusesWrongReceipts(t *testing.T) {
 				}
 				w.Header().Set("Idempotent-Replayed", tt.replayed)
 				w.WriteHeader(http.StatusAccepted)
-				_, _ = io.WriteString(w, `{"data":{}}`)
+				_, _ = io.WriteString(w, `{"data":`+cmp.Or(tt.data, "{}")+`}`)
 			}))
 			t.Cleanup(server.Close)
 			d := &day{api: client.New(client.Config{BaseURL: server.URL, MaxRetries: -1}), site: "s"}
@@ -125,5 +128,35 @@ func TestDayWithoutAService(t *testing.T) {
 	err := run(t.Context(), []string{"day", "--sandbox", filepath.Join(t.TempDir(), "none")}, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "is the service running?") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// An answer about a cancelled batch must agree with the submission, and show no pending row.
+func TestCheckCancelled(t *testing.T) {
+	t.Parallel()
+	batch := client.Batch{
+		BatchReference: "b", Rows: []client.Row{{CustomerReference: "c", RowReference: "r", Amount: 5}},
+	}
+	receipt := client.Receipt{BatchReference: "b", RowCount: 1, TotalAmount: 5, SubmittedAt: 1, SettleBy: 2}
+	for name, tt := range map[string]struct {
+		change func(*client.BatchStatus)
+		want   string // in the error; "" for none
+	}{
+		"in order":         {func(*client.BatchStatus) {}, ""},
+		"another total":    {func(b *client.BatchStatus) { b.TotalAmount = 6 }, "does not agree"},
+		"another deadline": {func(b *client.BatchStatus) { b.SettleBy = 3 }, "does not agree"},
+		"no rows":          {func(b *client.BatchStatus) { b.Rows = nil }, "does not agree"},
+		"another customer": {func(b *client.BatchStatus) { b.Rows[0].CustomerReference = "d" }, "was submitted as"},
+		"a pending row":    {func(b *client.BatchStatus) { b.Rows[0].State = "pending" }, "is pending"},
+	} {
+		got := client.BatchStatus{
+			BatchReference: "b", TotalAmount: 5, SubmittedAt: 1, SettleBy: 2,
+			Rows: []client.RowStatus{{CustomerReference: "c", RowReference: "r", Amount: 5, State: "settled"}},
+		}
+		tt.change(&got)
+		err := checkCancelled(got, batch, receipt)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: error %v", name, err)
+		}
 	}
 }
