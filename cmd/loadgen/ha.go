@@ -59,8 +59,8 @@ func (p *haPlan) check() error {
 
 func (h *ha) run(ctx context.Context) error {
 	err := h.check()
-	if err == nil && h.deployment != "" && (h.Loss > 0 || h.Proxy) {
-		err = errors.New("--deployment goes with --loss 0 and without --proxy")
+	if err == nil && h.deployment != "" && (h.Loss > 0 || h.Proxy || h.Redis != "") {
+		err = errors.New("--deployment goes with --loss 0 and without --proxy and --redis")
 	}
 	if err != nil {
 		return err

@@ -47,6 +47,18 @@ func TestHARefusesAnInvalidPlan(t *testing.T) {
 	}
 }
 
+// The servers of a deployment have no Redis masters that the run can kill.
+func TestHARefusesADeploymentWithRedis(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--redis", "sentinel"}, {"--ha", "--proxy"}, {"--ha", "--loss", "1"}} {
+		args = append([]string{"chaos", "--deployment", t.TempDir(), "--loss", "0"}, args...)
+		err := run(t.Context(), args, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), "--deployment goes with") {
+			t.Errorf("%v: error %v", args, err)
+		}
+	}
+}
+
 func TestLossHistory(t *testing.T) {
 	t.Parallel()
 	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
