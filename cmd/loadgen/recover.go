@@ -41,6 +41,9 @@ type recovery struct {
 const recoveryWorkers = 3
 
 func (r *recovery) run(ctx context.Context) error {
+	if r.rate < 1 {
+		return errors.New("--rate must be at least 1")
+	}
 	if err := r.start(ctx); err != nil {
 		return err
 	}
@@ -212,7 +215,8 @@ func (r *recovery) terminate(ctx context.Context, to *series) error {
 	tick := time.NewTicker(rows * time.Second / time.Duration(r.rate))
 	defer tick.Stop()
 	ended := make(chan error, 1)
-	for began, terminated := time.Now(), false; time.Since(began) < 2*r.warmUp; {
+	// At a low rate, the worker is terminated only after twice the warm-up time.
+	for began, terminated := time.Now(), false; !terminated || time.Since(began) < 2*r.warmUp; {
 		if _, err := r.store.SubmitBatch(ctx, r.newBatch(r.sites[r.submitted%len(r.sites)], rows)); err != nil {
 			return err
 		}
@@ -226,8 +230,13 @@ func (r *recovery) terminate(ctx context.Context, to *series) error {
 		case <-tick.C:
 		}
 	}
-	if err := errors.Join(<-ended, r.awaitSettled(ctx)); err != nil {
-		return err
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case err := <-ended:
+		if err := errors.Join(err, r.awaitSettled(ctx)); err != nil {
+			return err
+		}
 	}
 	r.workers = r.workers[1:]
 	slowest, err := r.slowestAttempt(ctx, before)
