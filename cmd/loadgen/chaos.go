@@ -63,7 +63,7 @@ twice, or shown wrongly.`,
 	cmd.Flags().IntVar(&plan.Payments, "payments", 2000, "with --ha: number of payment intents to create")
 	cmd.Flags().StringSliceVar(&c.Kinds, "kinds", nil, "inject only these kinds of fault")
 	cmd.Flags().DurationVar(&c.settleWithin, "settle-within", 5*time.Minute,
-		"time after the last fault within which everything must settle")
+		"time after the last fault and the last submission within which everything must settle")
 	cmd.Flags().StringVar(&c.svc, "svc", "", "path of the svc binary (default: beside this program)")
 	cmd.Flags().BoolVar(&c.json, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&c.scheduleOnly, "schedule", false, "print the schedule and exit")

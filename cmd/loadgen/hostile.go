@@ -19,7 +19,7 @@ func hostileCommand(out io.Writer) *cobra.Command {
 	cmd.Flags().DurationVar(&h.measured, "measure", 5*time.Second,
 		"duration of each attack, and of the measurement before it")
 	cmd.Flags().Float64Var(&h.rate, "rate", 100, "requests a second of the other partner")
-	cmd.Flags().IntVar(&h.attackers.Bodies, "bodies", 30, "bodies of 1 MiB that are sent at once, every second")
+	cmd.Flags().IntVar(&h.attackers.Bodies, "bodies", 30, "bodies of 1 MiB that are sent at once, at most every second")
 	cmd.Flags().IntVar(&h.attackers.Unfinished, "unfinished", 600, "authenticated bodies that miss a byte")
 	cmd.Flags().IntVar(&h.attackers.Connections, "connections", 3000, "idle, slow or unauthenticated connections")
 	cmd.Flags().Float64Var(&h.attackers.Polls, "polls", 98, "held requests a second of the greedy partner")

@@ -22,7 +22,7 @@ func largeCommand(out io.Writer) *cobra.Command {
 		"Measure how fast one svc worker drains the backlog of a single partner, against that of four partners", 5,
 		l.run, l.close)
 	cmd.Flags().IntVar(&l.rows, "rows", 200_000, "rows of each backlog, in batches of 1000")
-	cmd.Flags().IntVar(&l.references, "reference-tasks", 20_000, "tasks of each run of plain Asynq")
+	cmd.Flags().IntVar(&l.references, "reference-tasks", 20_000, "tasks of each run of plain Asynq and of River")
 	cmd.Flags().StringVar(&l.river, "river", "",
 		"path of the program that measures River: (cd .ci/tools && go build -o PATH ./river); none without it")
 	l.addSvcFlag(cmd)

@@ -24,9 +24,10 @@ duration. Meanwhile all processes are replaced one at a time, the primary is kil
 promoted, the schema is migrated, and a backup is taken and verified.
 
 Outside of the failovers every request must succeed; during them the service may answer 503 with
-Retry-After. At the end everything must be settled as on the gateway, each final status of a payment
-intent must have come as one webhook event, and svc admin audit and svc admin reconcile must be
-clean. Otherwise the exit code is 1.`,
+Retry-After. The cancellation of a payment intent from before a failover may be answered with 409
+at any later time. At the end everything must be settled as on the gateway, each final status of a
+payment intent must have come as one webhook event, and svc admin audit and svc admin reconcile must
+be clean. Otherwise the exit code is 1.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
 	}
 	cmd.Flags().DurationVar(&s.duration, "duration", time.Hour, "duration of the load")
