@@ -34,7 +34,8 @@ func TestListenerPacesAFlood(t *testing.T) {
 	})
 }
 
-// A body that was asked for with 100 Continue arrives in the phase and with the head of its request.
+// A body that was asked for with 100 Continue arrives in the phase of its request, and with its
+// head.
 func TestInterimAnswerEndsNoRequest(t *testing.T) {
 	t.Parallel()
 	client, server := net.Pipe()
