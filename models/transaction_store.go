@@ -239,8 +239,8 @@ func (s *Store) endTransaction(
 	err = tx.Get(ctx, endTransactionSQL, postgres.Args{
 		"site": t.SiteID, "intent": t.IntentID, "task": t.Task, "lease": t.Lease, "key": t.RailKey(),
 		"status": string(r.Status), "reason": string(r.Reason), "calls": r.Calls, "from_rail": r.FromRail,
-		"debited": t.debited(r), "epoch": t.Epoch, "transaction": t.foundID(), "party": party, "charge": int64(r.Found.Charge),
-		"rail_memory": RailMemory.Milliseconds(),
+		"debited": t.debited(r), "epoch": t.Epoch, "transaction": t.foundID(), "party": party,
+		"charge": int64(r.Found.Charge), "rail_memory": RailMemory.Milliseconds(),
 	}, &intent)
 	if errors.Is(err, sql.ErrNoRows) {
 		return done, nil

@@ -95,8 +95,8 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// isCancelled reports whether the caller has cancelled a request. A request that exceeds the Timeout
-// of its http.Client is not cancelled: that time-out is a deadline in the request's context.
+// isCancelled reports whether the caller has cancelled a request. A request that exceeds the
+// Timeout of its http.Client is not cancelled: the context then has a deadline.
 func isCancelled(req *http.Request) bool { return errors.Is(req.Context().Err(), context.Canceled) }
 
 // breach records a breach. The caller holds mu.

@@ -93,8 +93,9 @@ func checkResults(t *testing.T, args []string, wantSeries, wantRatios int) {
 
 // mayBeZero reports whether the result of a short run may be zero. CPU time is counted in
 // hundredths of a second. A small batch may be settled before any row of the other partner. A
-// generator without a CPU of its own may be too slow for an overload. After a short overload, a busy
-// machine may not recover in time: the value is null. A small backlog may need no further worker.
+// generator without a CPU of its own may be too slow for an overload. After a short overload, a
+// busy machine may not recover in time: the value is null. A small backlog may need no further
+// worker.
 func mayBeZero(name string) bool {
 	return strings.Contains(name, "CPU time") || strings.HasPrefix(name, "changes of direction") ||
 		strings.Contains(name, "most workers are desired") || strings.Contains(name, "oldest due task") ||

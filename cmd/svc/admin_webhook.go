@@ -83,7 +83,8 @@ func (p *program) redeliverCommand() *cobra.Command {
 			if err != nil && done.Count == 0 {
 				return err
 			}
-			fmt.Fprintln(p.stdout, web.Plural(done.Count, "event", "events"), "will be delivered again, if an endpoint is enabled")
+			fmt.Fprintln(p.stdout, web.Plural(done.Count, "event", "events"),
+				"will be delivered again, if an endpoint is enabled")
 			if done.ResumeFrom != 0 {
 				fmt.Fprintf(p.stdout, "more events match: run the same command later with --from %s\n",
 					done.ResumeFrom.Time().Format(time.RFC3339Nano))

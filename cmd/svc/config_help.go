@@ -88,5 +88,6 @@ var variableHelp = map[string]string{
 		"operator hash prints",
 	"SVC_OPS_USERNAME": "name of a further operator's login for /ops",
 	"SVC_OPS_PASSWORD": "that operator's password, at most 72 bytes",
-	"SVC_OPS_ROLE":     "that operator's role: look (read everything) or act (also perform acts); svc dev with a password of its own: act",
+	"SVC_OPS_ROLE": "that operator's role: look (read everything) or act (also perform acts); " +
+		"svc dev with a password of its own: act",
 }
