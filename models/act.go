@@ -216,6 +216,7 @@ var refusals = []struct {
 }{
 	{ErrNotFound, "notFound"},
 	{ErrInvalidID, "invalidId"},
+	{ErrName, "invalidName"},
 	{ErrScopes, "scopesNotAllowed"},
 	{ErrAddresses, "invalidAddresses"},
 	{ErrTooManySecrets, "tooManySecrets"},

@@ -82,9 +82,12 @@ func (s *Store) createClient(
 		ID: NewID[clientNoun](), OrganisationID: organisation, Name: name, Scopes: scopeTexts(scopes),
 		Addresses: []string{},
 	}
-	actFrom(ctx).about(SubjectClient, row.ID.String()).in(organisation, SiteID{}).
-		with("name", name).with("scopes", scopes)
-	if err := errors.Join(checkName(name), checkScopes(organisation, scopes)); err != nil {
+	act := actFrom(ctx).about(SubjectClient, row.ID.String()).in(organisation, SiteID{}).with("scopes", scopes)
+	nameErr := checkName(name)
+	if nameErr == nil {
+		act.with("name", name)
+	}
+	if err := errors.Join(nameErr, checkScopes(organisation, scopes)); err != nil {
 		return Client{}, err
 	}
 	err := s.act(ctx, func(tx postgres.Tx) error {

@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"regexp"
@@ -291,6 +292,34 @@ func TestUseAssertion(t *testing.T) {
 		&left))
 	if left != 0 {
 		t.Errorf("%d expired ones are left", left)
+	}
+}
+
+// The entry of a refused name says what the act was about.
+func TestRefusedNamesAreRecorded(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	organisation := modelstest.Site(t, store).OrganisationID
+	for name, add := range map[models.ActName]func(context.Context) error{
+		models.ActAddOrganisation: func(ctx context.Context) error {
+			_, err := store.CreateOrganisation(ctx, "a\x00b")
+			return err
+		},
+		models.ActAddSite: func(ctx context.Context) error {
+			_, err := store.CreateSite(ctx, organisation, "a\x00b")
+			return err
+		},
+		models.ActAddClient: func(ctx context.Context) error {
+			_, err := store.CreateClient(ctx, organisation, "a\x00b", models.PartnerScopes)
+			return err
+		},
+	} {
+		ctx := actBy(t.Context(), "jane", name)
+		must(t, store.EndAct(ctx, add(ctx)))
+		e := newestEntry(t, store)
+		if e.Act != name || e.Outcome != models.ActRefused || e.Code != "invalidName" || e.Subject == "" {
+			t.Errorf("%s: entry %+v", name, e)
+		}
 	}
 }
 

@@ -33,11 +33,12 @@ func (s *Store) CreateOrganisation(ctx context.Context, name string) (Organisati
 // CreateOrganisationWithColour creates an organisation as CreateOrganisation does, and sets the
 // colour of its hosted pages. "" is none: the colour then derives from the name.
 func (s *Store) CreateOrganisationWithColour(ctx context.Context, name string, colour Colour) (Organisation, error) {
+	row := &organisationRow{ID: NewID[organisationNoun](), Name: name, Colour: colour}
+	act := actFrom(ctx).about(SubjectOrganisation, row.ID.String()).in(row.ID, SiteID{})
 	if err := checkName(name); err != nil {
 		return Organisation{}, err
 	}
-	row := &organisationRow{ID: NewID[organisationNoun](), Name: name, Colour: colour}
-	act := actFrom(ctx).about(SubjectOrganisation, row.ID.String()).in(row.ID, SiteID{}).with("name", name)
+	act.with("name", name)
 	if colour != "" {
 		act.with("colour", colour)
 	}

@@ -26,11 +26,12 @@ func (r *siteRow) site() Site {
 // CreateSite creates a Site of an organisation, with currency AUD. Errors: ErrName if ValidateLabel
 // refuses the name; ErrNotFound for an unknown organisation.
 func (s *Store) CreateSite(ctx context.Context, organisation OrganisationID, name string) (Site, error) {
+	row := &siteRow{ID: NewID[siteNoun](), OrganisationID: organisation, Name: name, Currency: "AUD"}
+	act := actFrom(ctx).about(SubjectSite, row.ID.String()).in(organisation, row.ID)
 	if err := checkName(name); err != nil {
 		return Site{}, err
 	}
-	row := &siteRow{ID: NewID[siteNoun](), OrganisationID: organisation, Name: name, Currency: "AUD"}
-	actFrom(ctx).about(SubjectSite, row.ID.String()).in(organisation, row.ID).with("name", name)
+	act.with("name", name)
 	err := s.act(ctx, func(tx postgres.Tx) error {
 		_, err := tx.NewInsert().Model(row).Value("created_at", "svc_now()").Returning("created_at").Exec(ctx)
 		return err
