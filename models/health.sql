@@ -1,8 +1,7 @@
 -- Store.Health reads the health of the database server and of webhook endpoints. The one result row
 -- has the fields of models.Health: ages in milliseconds, replication_lag in bytes. The role needs
--- the rights of pg_read_all_stats. Without them, the transactions of other roles are left out, and
--- replication_lag is -1 if there is a standby. standbys counts every WAL sender. While one of them
--- serves a base backup or an archive, which replays nothing, replication_lag is -1 as well.
+-- the rights of pg_read_all_stats. Without them, the transactions of other roles are left out,
+-- standbys counts every WAL sender, and replication_lag is -1 if there is one.
 --
 --   :most      the number at which counting stops
 --   :failures  the number of consecutive failures from which an endpoint counts as failing
@@ -19,8 +18,10 @@ SELECT
         (SELECT min(xact_start) FROM pg_stat_activity
             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()),
         (SELECT min(prepared) FROM pg_prepared_xacts)))), 0)::bigint AS oldest_transaction,
-    (SELECT count(*) FROM pg_stat_replication) AS standbys,
-    (SELECT CASE WHEN count(*) = count(replay_lsn)
+    -- Base backups and archives of WAL replay nothing: their replay_lsn is NULL. A NULL state shows
+    -- that the role may not see the WAL sender.
+    (SELECT count(*) FROM pg_stat_replication WHERE replay_lsn IS NOT NULL OR state IS NULL) AS standbys,
+    (SELECT CASE WHEN count(*) = count(state)
             THEN coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)), 0) ELSE -1 END
         FROM pg_stat_replication)::bigint AS replication_lag,
     (SELECT age(datfrozenxid) / 2147483648.0 FROM pg_database WHERE datname = current_database())::float8

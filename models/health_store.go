@@ -22,10 +22,11 @@ type Health struct {
 	// OldestTransaction is the age of the oldest database transaction that is open or prepared; 0
 	// if there is none.
 	OldestTransaction Age
-	// Standbys is the number of connected standbys, base backups and other receivers of WAL.
+	// Standbys is the number of connected standbys. If the role lacks the right to tell them from
+	// base backups and archives of WAL, it is the number of all connected receivers of WAL.
 	Standbys int
-	// ReplicationLag is the number of bytes of WAL that the slowest standby has not replayed yet.
-	// It is −1 if the role lacks the right to see it, or if one of Standbys replays nothing.
+	// ReplicationLag is the number of bytes of WAL that the slowest standby has not replayed yet; 0
+	// if there is none. It is −1 if the role lacks the right to see it.
 	ReplicationLag int64
 	// Wraparound is the part of the transaction ids before wraparound that is used, from 0 to 1.
 	Wraparound float64

@@ -1,11 +1,16 @@
 package models_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
+	"partnerbilling/models/postgres"
 )
 
 func TestHealth(t *testing.T) {
@@ -46,5 +51,49 @@ func TestHealth(t *testing.T) {
 	must(t, tx.Commit())
 	if h := health(); h.FailingEndpoints != 1 {
 		t.Errorf("health beside a failing endpoint: %+v", h)
+	}
+}
+
+// receiveWAL receives WAL as pg_receivewal does, which replays nothing, until the test ends.
+func receiveWAL(t *testing.T, dsn string) {
+	t.Helper()
+	conn, err := pgconn.Connect(t.Context(), dsn+"&replication=true")
+	must(t, err)
+	t.Cleanup(func() { must(t, conn.Close(context.Background())) })
+	system, err := conn.Exec(t.Context(), "IDENTIFY_SYSTEM").ReadAll()
+	must(t, err)
+	position := string(system[0].Rows[0][2])
+	conn.Frontend().Send(&pgproto3.Query{String: "START_REPLICATION " + position})
+	must(t, conn.Frontend().Flush())
+	message, err := conn.ReceiveMessage(t.Context())
+	must(t, err)
+	if _, ok := message.(*pgproto3.CopyBothResponse); !ok {
+		t.Fatalf("the server answers %#v", message)
+	}
+}
+
+// Only standbys count, and only their lag. Without the right to tell them from other receivers of
+// WAL, all count, and the lag is unknown.
+func TestHealthOfReplication(t *testing.T) {
+	t.Parallel()
+	r := modelstest.OpenReplicated(t)
+	primary := r.Pair.Primary().DatabaseURL
+	receiveWAL(t, primary)
+	h, err := r.Health(t.Context())
+	must(t, err)
+	if h.Standbys != 1 || h.ReplicationLag < 0 {
+		t.Errorf("%d standbys, lag %d, beside a receiver of WAL", h.Standbys, h.ReplicationLag)
+	}
+	for _, statement := range []string{
+		"CREATE ROLE limited", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO limited",
+	} {
+		_, err := r.DB().ExecContext(t.Context(), statement)
+		must(t, err)
+	}
+	limited := openConfig(t, postgres.Config{DSN: primary + "&role=limited"})
+	h, err = limited.Health(t.Context())
+	must(t, err)
+	if h.Standbys != 2 || h.ReplicationLag != -1 {
+		t.Errorf("without the right: %d standbys, lag %d", h.Standbys, h.ReplicationLag)
 	}
 }
