@@ -161,6 +161,80 @@ func TestPausedRowsWithACallAreClosedOnTheRail(t *testing.T) {
 	b.wantMoved()
 }
 
+// A cancelled batch does not wait for the end of the pause, although a failover may have lost calls
+// about its rows, so that only the rail can cancel them.
+func TestPausedRowsAreCancelledOnTheRailAfterALoss(t *testing.T) {
+	for name, begin := range map[string]func(*billing){
+		"cancelled after the postponement": func(b *billing) {
+			b.park()
+			if n := b.due(); n != 0 {
+				b.Errorf("%d tasks are due during the pause", n)
+			}
+			b.cancelBatch()
+		},
+		"cancelled before it": func(b *billing) { b.cancelBatch(); b.park() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBilling(t)
+			b.submit("ada", "bob")
+			modelstest.Backup(t, b.store)()
+			b.pause()
+			begin(b)
+			b.want("pending", "pending")
+			if n := b.due(); n != 1 {
+				t.Fatalf("%d tasks are due after the cancellation, want 1", n)
+			}
+			b.run()
+			b.want("cancelled", "cancelled")
+			b.wantMoved()
+			b.calls(0, railtest.Calls{Lookups: 1, Cancels: 1})
+			modelstest.Audit(t, b.store)
+		})
+	}
+}
+
+// A task that is postponed while its batch is being cancelled is due after the cancellation.
+func TestPostponementMeetsCancellation(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada")
+	modelstest.Backup(t, b.store)()
+	b.pause()
+	tx, err := b.store.DB().BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	for _, statement := range []string{
+		"SELECT FROM batches FOR UPDATE", "UPDATE batches SET cancelled_at = svc_now()",
+	} {
+		if _, err := tx.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait := b.start(t.Context()) // reads the batch, which is not cancelled yet
+	modelstest.AwaitLockWait(t, b.store)
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	wait()
+	b.want("pending")
+	if n := b.due(); n != 1 {
+		t.Fatalf("%d tasks are due after the cancellation, want 1", n)
+	}
+	b.run()
+	b.want("cancelled")
+}
+
+// park parks the batch's tasks, as a worker that stops does.
+func (b *billing) park() {
+	b.Helper()
+	for _, task := range b.tasks {
+		if err := b.store.ParkChunk(b.Context(), task); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // A task that is postponed while the debits are being resumed is postponed before the resumption,
 // whose task finds it, or not at all.
 func TestPostponementMeetsResumption(t *testing.T) {

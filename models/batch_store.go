@@ -120,11 +120,13 @@ func (s *Store) CancelBatch(ctx context.Context, site SiteID, reference string) 
 			return err
 		}
 		if locked.State == BatchInProgress {
-			end := cancelBatchSQL
+			end, args := cancelBatchSQL, endBatchArgs(site, locked.ID)
 			if locked.overdue(now) {
 				end = closeBatchSQL
+			} else {
+				args["queue"] = string(QueueDebits)
 			}
-			if _, err := tx.Run(ctx, end, endBatchArgs(site, locked.ID)); err != nil {
+			if _, err := tx.Run(ctx, end, args); err != nil {
 				return err
 			}
 		}
@@ -154,7 +156,7 @@ func lockBatch(ctx context.Context, tx postgres.Tx, site SiteID, reference strin
 	return locked.batch(), locked.Now, notFound(err, "batch")
 }
 
-// endBatchArgs returns the arguments of cancelBatchSQL and of closeBatchSQL.
+// endBatchArgs returns the arguments of closeBatchSQL, which cancelBatchSQL takes as well.
 func endBatchArgs(site SiteID, batch BatchID) postgres.Args {
 	return postgres.Args{"site": site, "batch": batch, "rail_memory": RailMemory.Milliseconds()}
 }

@@ -3,8 +3,8 @@
 --
 -- The task becomes due when the first open row is due or, if all are leased, when the first lease
 -- ends. A row without a next_attempt_at has been due for as long as the task. While the
--- organisation's debits are paused, pending rows are due at the end of the time for attempts. The
--- end of the pause makes their tasks due earlier.
+-- organisation's debits are paused, pending rows are due at the end of the time for attempts, unless
+-- their batch is cancelled. The end of the pause makes their tasks due earlier.
 --
 -- The task is done if no row is open. It is also given up if the rail has told no outcome until
 -- ConfirmWithin after the deadline: the rows then stay unconfirmed, and the batch's alert stays
@@ -28,11 +28,18 @@ WITH t AS MATERIALIZED (
     -- afterwards, and so finds the postponed task.
     SELECT d.organisation_id FROM debit_pauses d WHERE d.organisation_id = (SELECT organisation_id FROM t)
     FOR KEY SHARE
+), postponing AS MATERIALIZED (
+    -- Locks the batch until this statement commits. A cancellation follows, and so finds the
+    -- postponed task, or has committed before.
+    SELECT batch_cancelled(b.cancelled_at, b.epoch, (SELECT cancelled_before FROM database_epoch)) AS cancelled
+    FROM batches b
+    WHERE b.site_id = (SELECT site_id FROM t) AND b.id = (SELECT id FROM t) AND EXISTS (SELECT FROM pause)
+    FOR KEY SHARE
 ), open AS MATERIALIZED (
     SELECT count(*) AS n,
            min(CASE WHEN t.held THEN t.now + :held_retry
                     WHEN r.state = 'pending' AND t.now < t.settle_by - :last_attempt_before
-                        AND EXISTS (SELECT FROM pause) THEN t.settle_by - :last_attempt_before
+                        AND EXISTS (SELECT FROM postponing WHERE NOT cancelled) THEN t.settle_by - :last_attempt_before
                     WHEN r.state <> 'settled' AND t.now >= t.settle_by THEN t.now + :sweep_delay
                     WHEN t.now < t.settle_by - :last_attempt_before THEN least(coalesce(r.next_attempt_at, t.due_since),
                         t.settle_by - :last_attempt_before)

@@ -22,13 +22,13 @@ const RealNowExpr = realNowExpr
 // EarlyPlanSQL are statements for a plan test.
 var EarlyPlanSQL = []postgres.Statement{
 	claimDueSQL, claimTasksSQL, claimWebhooksSQL, claimTransactionSQL, recordWebhooksSQL, endpointLoadSQL,
-	releaseSlotsSQL, retryTasksSQL, figuresSQL, openRowsSQL, storedEventsSQL, pendingInvitationsSQL,
+	releaseSlotsSQL, retryTasksSQL, cancelBatchSQL, figuresSQL, openRowsSQL, storedEventsSQL, pendingInvitationsSQL,
 }
 
 // RuleSQL are statements that call functions for their rules, for a plan test.
 var RuleSQL = []postgres.Statement{
 	claimChunkSQL, extendRowsSQL, checkRowsSQL, recordRowsSQL, claimTransactionSQL, extendTransactionSQL,
-	cancelBatchSQL, closeBatchSQL, closeUnsentSQL, decideRowSQL, claimWebhooksSQL, recordWebhooksSQL, redeliverSQL,
+	parkChunkSQL, cancelBatchSQL, closeBatchSQL, closeUnsentSQL, decideRowSQL, claimWebhooksSQL, recordWebhooksSQL, redeliverSQL,
 	insertWebhookEventSQL,
 	foldChangesSQL, makeNodesSQL, linkLists[""].going(""), keyedPaymentsSQL,
 }
