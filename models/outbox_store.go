@@ -76,9 +76,12 @@ WHERE o.id = ANY (ARRAY(
         SELECT id FROM outbox x WHERE x.queue = q.queue AND x.redispatch_after <= statement_timestamp()
           AND x.redispatch_after > statement_timestamp() - :within * interval '1 ms'
         ORDER BY x.redispatch_after LIMIT :most FOR UPDATE SKIP LOCKED) lost LIMIT :most))`)
+	// Locks tasks in the order of their ids, as dueTasksSQL does.
 	reclaimQueueSQL = postgres.SQL(`
-UPDATE outbox SET dispatched_at = NULL, redispatch_after = NULL
-WHERE queue = :queue AND dispatched_at IS NOT NULL`)
+WITH tasks AS MATERIALIZED (
+    SELECT x.id FROM outbox x WHERE x.queue = :queue AND x.dispatched_at IS NOT NULL ORDER BY x.id FOR UPDATE
+)
+UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL WHERE o.id = ANY (ARRAY(SELECT id FROM tasks))`)
 	// Unless the sandbox's clock was moved, nothing is due early, and the statement reads no index.
 	reclaimEarlySQL = postgres.SQL(`
 UPDATE outbox o SET dispatched_at = NULL, redispatch_after = NULL

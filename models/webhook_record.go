@@ -245,17 +245,18 @@ func (r *webhookRecords) disable(ctx context.Context, row *webhookEndpointRow, t
 }
 
 // retryTasksSQL postpones tasks until their next attempts. Redis keeps a postponed task and repeats
-// it at that time, unless redispatch is set: the dispatcher then sends it again.
+// it at that time, unless redispatch is set: the dispatcher then sends it again. The statement locks
+// tasks in the order of their ids, as dueTasksSQL does.
 var retryTasksSQL = postgres.SQL(`
+WITH tasks AS MATERIALIZED (
+    SELECT x.id FROM outbox x WHERE x.id = ANY (:tasks::uuid[]) ORDER BY x.id FOR UPDATE
+)
 UPDATE outbox o SET available_at = svc_now() + a.retry,
     dispatched_at = CASE WHEN NOT a.redispatch THEN o.dispatched_at END,
     redispatch_after = CASE WHEN NOT a.redispatch AND o.dispatched_at IS NOT NULL
         THEN statement_timestamp() + (a.retry + :retry_lease) * interval '1 ms' END
-FROM (
-    SELECT x.ctid AS task, t.retry, t.redispatch
-    FROM unnest(:tasks::uuid[], :retries::bigint[], :redispatch::bool[]) AS t (id, retry, redispatch)
-    CROSS JOIN LATERAL (SELECT ctid FROM outbox WHERE id = t.id LIMIT 1 FOR UPDATE) x) a
-WHERE o.ctid = a.task`)
+FROM unnest(:tasks::uuid[], :retries::bigint[], :redispatch::bool[]) AS a (id, retry, redispatch)
+WHERE o.id = a.id AND o.id = ANY (ARRAY(SELECT id FROM tasks))`)
 
 // writeTasks ends the tasks of events with a final verdict, and postpones the tasks of events that
 // get another attempt. The tasks of redeliveries requested meanwhile become due.

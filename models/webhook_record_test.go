@@ -73,6 +73,29 @@ func TestRecordWebhooksOfOneEvent(t *testing.T) {
 	}
 }
 
+// Tasks are postponed in the order of their ids, not of their events. The redelivery of the older
+// event has the later task.
+func TestRecordWebhooksLocksTasksInOrder(t *testing.T) {
+	t.Parallel()
+	w := newWebhooks(t)
+	w.put(models.SiteID{}, "https://one.example/")
+	older, failing := w.insert()
+	w.dispatch(failing)
+	w.record(w.claim(failing), failed)
+	_, first := w.insert()
+	_, second, err := w.RedeliverWebhook(t.Context(), w.site.OrganisationID, older)
+	must(t, err)
+	w.dispatch(first, second)
+	var records []*models.WebhookRecord
+	for _, d := range w.claimMany(first, second) {
+		records = append(records, result(*d, retryIn(time.Minute)))
+	}
+	wantLockedInOrder(t, w.Store, first, second, func() error {
+		_, _, err := w.RecordWebhooks(t.Context(), records, 0)
+		return err
+	})
+}
+
 // parkBehind inserts more events than a new endpoint takes at once, and claims their attempts. It
 // returns the deliveries, and the tasks of the n events that are parked behind them.
 func (w *webhooks) parkBehind(n int) (deliveries []*models.WebhookDelivery, parked []models.TaskID) {
