@@ -22,6 +22,9 @@ const (
 	// requestInterval is the minimum pause after a request that got fewer tokens than it asked for.
 	// At a high rate several tokens have accrued by then.
 	requestInterval = 10 * time.Millisecond
+	// localPeriod is how long a process uses its own limiter after a failed request. Its burst, one
+	// second's tokens, exceeds what accrues while the next request fails.
+	localPeriod = time.Second
 )
 
 // FleetLimiter is a token bucket that all processes on one Redis share. While Redis does not
@@ -35,7 +38,9 @@ type FleetLimiter struct {
 	limit      redis_rate.Limit
 	requesting chan struct{} // full while one waiter requests tokens for all waiters
 
-	nextRequest time.Time // earliest time of the next request; only the requesting waiter uses it
+	// Only the requesting waiter uses these two.
+	nextRequest time.Time // earliest time of the next request
+	localUntil  time.Time // the process uses its own limiter until then
 
 	mu       sync.Mutex                               // guards the fields below, and the tokens of waiters
 	waiting  map[models.OrganisationID][]*tokenWaiter // in order of arrival
@@ -114,8 +119,13 @@ func (l *FleetLimiter) request(ctx context.Context, w *tokenWaiter) {
 	if wanted == 0 { // w has got its tokens meanwhile
 		return
 	}
+	if time.Until(l.localUntil) > 0 {
+		l.takeLocal(ctx, w)
+		return
+	}
 	tokens, wait, err := l.fetch(ctx, wanted)
 	if err != nil {
+		l.localUntil = time.Now().Add(localPeriod) //nolint:forbidigo // only for a pause
 		l.takeLocal(ctx, w)
 		return
 	}
@@ -126,14 +136,19 @@ func (l *FleetLimiter) request(ctx context.Context, w *tokenWaiter) {
 	l.give(tokens) // even if w has given up: the tokens belong to the other waiters
 }
 
-// takeLocal waits for a token of this process's own limiter, and distributes it.
+// takeLocal waits for a token of this process's own limiter. It distributes that token and the
+// others that waiters want and the limiter has by then.
 func (l *FleetLimiter) takeLocal(ctx context.Context, w *tokenWaiter) {
 	reservation := l.local.Reserve()
-	if l.pause(ctx, w, reservation.Delay()) {
-		l.give(1)
-	} else {
+	if !l.pause(ctx, w, reservation.Delay()) {
 		reservation.Cancel()
+		return
 	}
+	tokens := 1
+	for wanted := l.wanted(); tokens < wanted && l.local.Allow(); {
+		tokens++
+	}
+	l.give(tokens)
 }
 
 // fetch takes up to n tokens from Redis. If there are none, it returns the time until the next

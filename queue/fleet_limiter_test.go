@@ -101,6 +101,57 @@ func TestFleetLimiterWithoutRedis(t *testing.T) {
 	}
 }
 
+// silentServer returns the URL of a server that accepts connections and never answers.
+func silentServer(t *testing.T) (url string) {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			defer func() { _ = conn.Close() }()
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		accepting.Wait()
+	})
+	return "redis://" + listener.Addr().String()
+}
+
+// While Redis hangs, only one request a second waits for it, and a process has its full local rate.
+func TestFleetLimiterWithAHangingRedis(t *testing.T) {
+	t.Parallel()
+	target, err := queue.ParseRedis(silentServer(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := target.Connect()
+	t.Cleanup(func() { _ = client.Close() })
+	const perSecond, tokens, each = 1000, 2000, 5
+	limiter := queue.NewFleetLimiter(client, "rail", perSecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	began, taken := time.Now(), 0
+	for taken < tokens && ctx.Err() == nil {
+		taken += limiter.Take(ctx, models.OrganisationID{}, min(each, tokens-taken))
+	}
+	took := time.Since(began)
+	if taken < tokens {
+		t.Errorf("%d tokens at %d a second in %s, want %d", taken, perSecond, took, tokens)
+	}
+	minimum := time.Second * (tokens - perSecond) / perSecond * 9 / 10 // the burst is free
+	if taken == tokens && took < minimum {
+		t.Errorf("%d tokens at %d a second took %s, want at least %s", tokens, perSecond, took, minimum)
+	}
+}
+
 // An organisation that wants few tokens gets them in rotation with one that has wanted all before.
 func TestFleetLimiterRotatesOrganisations(t *testing.T) {
 	t.Parallel()
