@@ -32,8 +32,8 @@ const (
 // ReconcileRail is the recurring job that compares the ledger with the rail's list of debits. Each
 // run continues at ComparedTo, the time up to which both have been compared. It records each step
 // with the differences found, and then checks earlier differences again. If the rail gives no
-// answer, the run ends, and the next run tries again. A run also ends if another run has moved
-// ComparedTo.
+// answer, the run only checks differences that need none, and the next run tries again. A run also
+// ends if another run has moved ComparedTo.
 type ReconcileRail struct {
 	Comparer *reconcile.Comparer
 	Now      func() time.Time // measures the budget
@@ -50,20 +50,30 @@ var (
 // Run implements queue.Job.
 func (j *ReconcileRail) Run(ctx context.Context, task models.Task) error {
 	err := within(ctx, advanceTimeout, task.ID, j.advance)
-	unfinished := errors.Is(err, errUnfinished)
-	if err == nil || unfinished {
+	unfinished, railFailed := errors.Is(err, errUnfinished), errors.Is(err, reconcile.ErrRail)
+	if railFailed {
+		j.logRail(ctx, err)
+	}
+	if err == nil || unfinished || railFailed {
 		// Differences that are due are rechecked even while the comparison is behind.
-		err = within(ctx, recheckTimeout, task.ID, j.recheck)
+		err = within(ctx, recheckTimeout, task.ID, func(ctx context.Context, task models.TaskID) error {
+			return j.recheck(ctx, task, !railFailed)
+		})
 	}
 	switch {
 	case errors.Is(err, reconcile.ErrRail):
-		j.Log.WarnContext(ctx, "the reconciliation stops", "error", err)
+		j.logRail(ctx, err)
 	case err != nil && !errors.Is(err, errOvertaken):
 		return fmt.Errorf("jobs: reconcile: %w", err)
 	case err == nil && unfinished:
 		return j.Comparer.Store.RepeatTask(ctx, task.ID, 0)
 	}
 	return j.Comparer.Store.FinishTask(ctx, task.ID)
+}
+
+// logRail logs that the rail gives no answer.
+func (j *ReconcileRail) logRail(ctx context.Context, err error) {
+	j.Log.WarnContext(ctx, "the reconciliation stops", "error", err)
 }
 
 // within runs a part of a task with a time-out.
@@ -137,8 +147,9 @@ func (j *ReconcileRail) skip(ctx context.Context, state models.Reconciliation, h
 	return errUnfinished // the task continues at once
 }
 
-// recheck checks the due differences again.
-func (j *ReconcileRail) recheck(ctx context.Context, task models.TaskID) error {
+// recheck checks the due differences again: first the aged ones, which need no rail, and then, if
+// withRail is set, the others.
+func (j *ReconcileRail) recheck(ctx context.Context, task models.TaskID, withRail bool) error {
 	store := j.Comparer.Store
 	state, err := store.Reconciliation(ctx)
 	if err != nil {
@@ -148,7 +159,12 @@ func (j *ReconcileRail) recheck(ctx context.Context, task models.TaskID) error {
 	if err != nil {
 		return err
 	}
-	for part := range slices.Chunk(due, recheckStep) {
+	recent, aged := reconcile.SplitAged(due)
+	parts := slices.Collect(slices.Chunk(aged, recheckStep))
+	if withRail {
+		parts = slices.AppendSeq(parts, slices.Chunk(recent, recheckStep))
+	}
+	for _, part := range parts {
 		remain, resolved, err := j.Comparer.Recheck(ctx, part)
 		if err != nil {
 			return err

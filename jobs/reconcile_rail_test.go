@@ -1,8 +1,6 @@
 package jobs
 
 import (
-	"context"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -208,50 +206,6 @@ func TestReconcileLetsOpenDebitsPass(t *testing.T) {
 			b.Errorf("%d debits are in flight, the ledger has %v", n, b.ledgerKeys())
 		}
 	})
-}
-
-// silentRail is a rail that never answers look-ups of some keys.
-type silentRail struct {
-	rail.Rail
-	silent []string
-}
-
-// Lookup implements rail.Rail.
-func (s *silentRail) Lookup(ctx context.Context, keys []string, report func(int, rail.Result)) {
-	s.Rail.Lookup(ctx, keys, func(i int, r rail.Result) {
-		if slices.Contains(s.silent, keys[i]) {
-			r = rail.Result{Status: rail.Unknown, Detail: "no answer"}
-		}
-		report(i, r)
-	})
-}
-
-// An entry that the rail has never answered about is in flight until the rail may have forgotten
-// its debit. Then it is a finding, unless an operator's decision explains it.
-func TestReconcileFindsEntriesThatTheRailNeverConfirms(t *testing.T) {
-	t.Parallel()
-	store, scripted := modelstest.Open(t), railtest.NewScripted()
-	r := &silentRail{Rail: scripted}
-	b := newBooks(t, store, r)
-	scripted.SetClock(func() models.Millis { return b.now() })
-	b.decideLost(scripted)
-	denied := strings.Replace(nobodysKey, "r1_0", "r1_1", 1)
-	r.silent = append(b.ledgerKeys(), nobodysKey)
-	b.enter(nobodysKey, 100)
-	b.enter(denied, 100)
-	b.reconcile()
-	b.wantFindings(map[string]models.DifferenceKind{denied: models.DifferenceDenied})
-	if n := b.inFlight(); n != 2 {
-		t.Errorf("%d entries are in flight, want 2", n)
-	}
-	modelstest.AdvanceClock(t, store, models.RailMemory)
-	b.run()
-	b.wantFindings(map[string]models.DifferenceKind{
-		denied: models.DifferenceDenied, nobodysKey: models.DifferenceDenied,
-	})
-	if n := b.inFlight(); n != 0 {
-		t.Errorf("%d entries are in flight", n)
-	}
 }
 
 // An operator's decision explains a difference.

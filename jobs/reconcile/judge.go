@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/google/uuid"
+
 	"partnerbilling/jobs/rail"
 	"partnerbilling/models"
 )
@@ -34,7 +36,8 @@ func (f *Fact) isDeniedLater() bool {
 }
 
 // Check looks keys up on the rail and returns the differences between its answers and the ledger.
-// It returns ErrRail if the rail admits no request or answers none.
+// It returns ErrRail if the rail admits no request, or answers neither about the keys nor about a
+// control key.
 func (c *Comparer) Check(ctx context.Context, keys []string) ([]models.Difference, error) {
 	facts, err := c.lookup(ctx, keys)
 	if err != nil {
@@ -47,11 +50,11 @@ func (c *Comparer) Check(ctx context.Context, keys []string) ([]models.Differenc
 // rail. It returns the differences that remain, with their present kinds, and the rail keys of the
 // resolved ones. A difference remains as it was if the rail does not answer about it. A debit
 // without an entry remains a difference even if the rail denies it now, because the rail may have
-// forgotten it. Recheck returns ErrRail if the rail admits no request or answers none.
+// forgotten it. Recheck returns ErrRail as Check does, but never if all differences are aged.
 func (c *Comparer) Recheck(
 	ctx context.Context, earlier []models.Difference,
 ) (remain []models.Difference, resolved []string, err error) {
-	recent, aged := splitAged(earlier)
+	recent, aged := SplitAged(earlier)
 	if remain, err = c.recheckAged(ctx, aged); err != nil {
 		return nil, nil, err
 	}
@@ -86,8 +89,8 @@ func (c *Comparer) Recheck(
 	return remain, resolved, nil
 }
 
-// splitAged separates the aged differences: those whose debits the rail may have forgotten.
-func splitAged(all []models.Difference) (recent, aged []models.Difference) {
+// SplitAged separates the aged differences: those whose debits the rail may have forgotten.
+func SplitAged(all []models.Difference) (recent, aged []models.Difference) {
 	for _, d := range all {
 		if d.Aged {
 			aged = append(aged, d)
@@ -139,8 +142,9 @@ func keysOf(differences []models.Difference) []string {
 	return keys
 }
 
-// lookup asks the rail about keys. It returns the facts in the order of the keys, or ErrRail if the
-// rail admits no request or answers none.
+// lookup asks the rail about keys, and returns the facts in the order of the keys. It returns
+// ErrRail if the rail admits no request, or answers neither about the keys nor about a control key.
+// Without the control, keys that the gateway cannot answer about would end every comparison.
 func (c *Comparer) lookup(ctx context.Context, keys []string) ([]Fact, error) {
 	facts := make([]Fact, len(keys))
 	var mu sync.Mutex
@@ -161,10 +165,22 @@ func (c *Comparer) lookup(ctx context.Context, keys []string) ([]Fact, error) {
 		})
 		done += n
 	}
-	if answered == 0 && len(keys) > 0 {
+	if answered == 0 && len(keys) > 0 && !c.answersControl(ctx) {
 		return nil, fmt.Errorf("%w: %s", ErrRail, facts[0].Answer.Detail)
 	}
 	return facts, nil
+}
+
+// answersControl reports whether the rail answers about a control key: a new one, which no debit
+// has. The answer of a working rail is rail.NotFound.
+func (c *Comparer) answersControl(ctx context.Context) bool {
+	if c.Rail.Admit(ctx, models.OrganisationID{}, 1) == 0 {
+		return false
+	}
+	control := models.PaymentRailKey(models.PaymentIntentID(uuid.New()))
+	answer := rail.Result{}
+	c.Rail.Lookup(ctx, []string{control}, func(_ int, r rail.Result) { answer = r })
+	return answer.Status != rail.Unknown
 }
 
 // Judge returns the differences between facts and the ledger, at most one for each fact. It leaves

@@ -1,0 +1,129 @@
+package jobs
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"partnerbilling/jobs/rail"
+	"partnerbilling/jobs/rail/railtest"
+	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
+)
+
+// silentRail is a rail that never answers look-ups of some keys.
+type silentRail struct {
+	rail.Rail
+	silent []string
+	all    bool // it answers no look-up
+}
+
+// Lookup implements rail.Rail.
+func (s *silentRail) Lookup(ctx context.Context, keys []string, report func(int, rail.Result)) {
+	s.Rail.Lookup(ctx, keys, func(i int, r rail.Result) {
+		if s.all || slices.Contains(s.silent, keys[i]) {
+			r = rail.Result{Status: rail.Unknown, Detail: "no answer"}
+		}
+		report(i, r)
+	})
+}
+
+// An entry that the rail has never answered about is in flight until the rail may have forgotten
+// its debit. Then it is a finding, unless an operator's decision explains it.
+func TestReconcileFindsEntriesThatTheRailNeverConfirms(t *testing.T) {
+	t.Parallel()
+	store, scripted := modelstest.Open(t), railtest.NewScripted()
+	r := &silentRail{Rail: scripted}
+	b := newBooks(t, store, r)
+	scripted.SetClock(func() models.Millis { return b.now() })
+	b.decideLost(scripted)
+	denied := strings.Replace(nobodysKey, "r1_0", "r1_1", 1)
+	r.silent = append(b.ledgerKeys(), nobodysKey)
+	b.enter(nobodysKey, 100)
+	b.enter(denied, 100)
+	b.reconcile()
+	b.wantFindings(map[string]models.DifferenceKind{denied: models.DifferenceDenied})
+	if n := b.inFlight(); n != 2 {
+		t.Errorf("%d entries are in flight, want 2", n)
+	}
+	modelstest.AdvanceClock(t, store, models.RailMemory)
+	b.run()
+	b.wantFindings(map[string]models.DifferenceKind{
+		denied: models.DifferenceDenied, nobodysKey: models.DifferenceDenied,
+	})
+	if n := b.inFlight(); n != 0 {
+		t.Errorf("%d entries are in flight", n)
+	}
+}
+
+// Keys that the rail cannot answer about do not hold up the comparison, even if it asks about no
+// others. Their entries are in flight.
+func TestReconcilePassesKeysWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	store, scripted := modelstest.Open(t), railtest.NewScripted()
+	r := &silentRail{Rail: scripted}
+	b := newBooks(t, store, r)
+	scripted.SetClock(func() models.Millis { return b.now() })
+	other := strings.Replace(nobodysKey, "r1_0", "r1_1", 1)
+	r.silent = []string{nobodysKey, other}
+	b.enter(nobodysKey, 100)
+	b.reconcile()
+	b.enter(other, 100)
+	for range 2 {
+		b.reconcile()
+		if lag := b.state().Lag(); lag > period {
+			t.Errorf("the reconciliation is %s behind", lag)
+		}
+	}
+	if n := b.inFlight(); n != 2 {
+		t.Errorf("%d entries are in flight, want 2", n)
+	}
+	r.silent = nil
+	b.reconcile()
+	b.wantFindings(map[string]models.DifferenceKind{
+		nobodysKey: models.DifferenceDenied, other: models.DifferenceDenied,
+	})
+}
+
+// A rail that answers no look-up stops the comparison. Differences that are older than the rail's
+// memory are checked all the same: they need no answer.
+func TestReconcileChecksAgedDifferencesWithoutTheRail(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(*silentRail, *railtest.Scripted){
+		"no look-up": func(r *silentRail, _ *railtest.Scripted) { r.all = true },
+		"no answer":  func(_ *silentRail, s *railtest.Scripted) { s.SetDown(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, scripted := modelstest.Open(t), railtest.NewScripted()
+			r := &silentRail{Rail: scripted, silent: []string{nobodysKey}}
+			b := newBooks(t, store, r)
+			scripted.SetClock(func() models.Millis { return b.now() })
+			b.enter(nobodysKey, 100)
+			b.reconcile()
+			modelstest.AdvanceClock(t, store, models.RailMemory-day)
+			b.run()
+			recent := strings.Replace(nobodysKey, "r1_0", "r1_1", 1)
+			r.silent = append(r.silent, recent)
+			b.enter(recent, 100)
+			b.reconcile()
+			if n := b.inFlight(); n != 2 {
+				t.Errorf("%d entries are in flight, want 2", n)
+			}
+			before := b.state().ComparedTo
+
+			fail(r, scripted)
+			b.enter(strings.Replace(nobodysKey, "r1_0", "r1_2", 1), 100)
+			modelstest.AdvanceClock(t, store, day)
+			b.run()
+			if after := b.state().ComparedTo; after != before {
+				t.Errorf("compared to %d, then to %d", before, after)
+			}
+			b.wantFindings(map[string]models.DifferenceKind{nobodysKey: models.DifferenceDenied})
+			if n := b.inFlight(); n != 1 {
+				t.Errorf("%d entries are in flight, want the recent one", n)
+			}
+		})
+	}
+}
