@@ -280,6 +280,12 @@ func (s *settlement) record(ctx context.Context, result models.TransactionResult
 		return nil // this worker no longer holds the transaction and its task
 	}
 	done, err := s.job.Store.FinishTransaction(ctx, s.transaction, result)
+	if errors.Is(err, models.ErrUnavailable) {
+		// Only the connection may have failed. If Postgres has recorded the result, it ignores it the
+		// second time: the lease has ended, and the transaction may have, too. Its webhook event then
+		// waits until a dispatcher polls the outbox.
+		done, err = s.job.Store.FinishTransaction(ctx, s.transaction, result)
+	}
 	if err != nil || !done.Ended {
 		return err
 	}

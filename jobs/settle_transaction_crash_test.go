@@ -9,6 +9,7 @@ import (
 	"partnerbilling/jobs/rail"
 	"partnerbilling/jobs/rail/railtest"
 	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
 )
 
 func TestPaymentWorkerDiesBeforeTheRailCall(t *testing.T) {
@@ -59,6 +60,57 @@ func TestPaymentWorkerDiesBeforeTheRecord(t *testing.T) {
 			b.run()
 			b.want(status)
 			b.calls(railtest.Calls{Debits: 1, Lookups: 1})
+		})
+	}
+}
+
+// The result is recorded over a new connection if the open ones have frozen. The customer at the
+// till does not wait for another run.
+func TestConnectionsFreezeBeforeThePaymentIsRecorded(t *testing.T) {
+	b := newTill(t)
+	dsn := modelstest.DSN(t)
+	b.store = modelstest.Connect(t, dsn)
+	modelstest.SetClock(t, b.store, noon)
+	b.site = modelstest.Site(t, b.store)
+	line, throughLine := modelstest.Wire(t, dsn)
+	b.job.Store = modelstest.Connect(t, throughLine)
+	b.pay()
+	b.rail.Script(b.key(), railtest.Hang, railtest.Succeed)
+	wait := b.start(t.Context())
+	b.rail.AwaitCalls(t, b.key(), railtest.Calls{Debits: 1})
+	line.FreezeOpen()
+	b.rail.Release(b.key())
+	wait()
+	b.want("Settled")
+	b.calls(railtest.Calls{Debits: 1})
+}
+
+// A result that is recorded twice counts once: the answer to the first statement may be lost.
+func TestPaymentIsRecordedTwice(t *testing.T) {
+	for name, step := range map[string]railtest.Step{
+		"Settled": railtest.Succeed, "Declined": railtest.Refuse(rail.InsufficientFunds), "pending": railtest.LoseRequest,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newTill(t)
+			b.pay()
+			claimed, err := b.store.ClaimTransaction(t.Context(), b.started.Task, models.NewLeaseToken())
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.rail.Script(b.key(), step)
+			b.rail.SetDefault(step)
+			run := &settlement{job: b.job, transaction: claimed, leaseCheckedAt: time.Now()}
+			result := run.settle(t.Context())
+			for i := range 2 {
+				done, err := b.store.FinishTransaction(t.Context(), claimed, result)
+				if ended := i == 0 && name != "pending"; err != nil || done.Ended != ended {
+					t.Errorf("record %d: %+v, %v", i, done, err)
+				}
+			}
+			b.want(name)
+			if alerts, err := b.store.OpenAlerts(t.Context(), 10); err != nil || len(alerts) != 0 {
+				t.Errorf("alerts %+v, %v", alerts, err)
+			}
 		})
 	}
 }
