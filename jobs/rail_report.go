@@ -59,9 +59,9 @@ func (m *Metrics) reportRail(ctx context.Context, store *models.Store, log *slog
 	if len(counts) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, railReportInterval)
+	recordCtx, cancel := context.WithTimeout(ctx, railReportInterval)
 	defer cancel()
-	if err := store.RecordRailAnswers(ctx, counts); err != nil && ctx.Err() == nil {
+	if err := store.RecordRailAnswers(recordCtx, counts); err != nil && ctx.Err() == nil {
 		log.WarnContext(ctx, "cannot record the rail's answers", logs.Outage(err), "error", err)
 	}
 }

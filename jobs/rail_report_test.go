@@ -1,8 +1,10 @@
 package jobs
 
 import (
+	"context"
 	"log/slog"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +57,34 @@ func TestRailReport(t *testing.T) {
 	}
 	if rows != 0 {
 		t.Error("the count of 1970 is kept")
+	}
+}
+
+// A report that times out is logged, unless the worker ends.
+func TestRailReportTimesOut(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	tx, err := store.DB().BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(t.Context(), "LOCK TABLE rail_minutes"); err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, tt := range map[string]struct {
+		ctx    context.Context
+		logged bool
+	}{"running": {t.Context(), true}, "ended": {ended, false}} {
+		var log strings.Builder
+		m := NewMetrics(prometheus.NewRegistry())
+		m.railCall(callDebit, rail.Unknown, time.Second)
+		m.reportRail(tt.ctx, store, slog.New(slog.NewTextHandler(&log, nil)))
+		if logged := strings.Contains(log.String(), "cannot record the rail's answers"); logged != tt.logged {
+			t.Errorf("%s: the log is %q", name, log.String())
+		}
 	}
 }
 
