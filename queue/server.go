@@ -227,18 +227,12 @@ func (s *Server) runJob(ctx context.Context, task models.Task) (err error) {
 // runs have returned, for ShutdownTimeout at most.
 func (s *Server) Shutdown() {
 	s.gate.open()
-	for _, server := range s.servers {
-		server.Stop()
-	}
+	s.eachServer((*asynq.Server).Stop) // each waits for its poll, which may be long if Redis hangs
 	s.cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		var servers sync.WaitGroup
-		for _, server := range s.servers {
-			servers.Go(server.Shutdown)
-		}
-		servers.Wait()
+		s.eachServer((*asynq.Server).Shutdown)
 		s.running.Wait()
 	}()
 	select {
@@ -248,6 +242,15 @@ func (s *Server) Shutdown() {
 	if err := s.closeGated(); err != nil {
 		s.log.Warn("cannot close the connections to Redis", "error", err)
 	}
+}
+
+// eachServer calls do for all Asynq servers at once, and waits until all calls have returned.
+func (s *Server) eachServer(do func(*asynq.Server)) {
+	var calls sync.WaitGroup
+	for _, server := range s.servers {
+		calls.Go(func() { do(server) })
+	}
+	calls.Wait()
 }
 
 // asynqLog writes Asynq's log lines to slog.
