@@ -28,7 +28,8 @@ var EarlyPlanSQL = []postgres.Statement{
 // RuleSQL are statements that call functions for their rules, for a plan test.
 var RuleSQL = []postgres.Statement{
 	claimChunkSQL, extendRowsSQL, checkRowsSQL, recordRowsSQL, claimTransactionSQL, extendTransactionSQL,
-	parkChunkSQL, cancelBatchSQL, closeBatchSQL, closeUnsentSQL, decideRowSQL, claimWebhooksSQL, recordWebhooksSQL, redeliverSQL,
+	parkChunkSQL, cancelBatchSQL, closeBatchSQL, closeUnsentSQL, decideRowSQL, claimWebhooksSQL, recordWebhooksSQL,
+	redeliverSQL,
 	insertWebhookEventSQL,
 	foldChangesSQL, makeNodesSQL, linkLists[""].going(""), keyedPaymentsSQL,
 }
