@@ -25,7 +25,8 @@ WHERE b.site_id = :site AND b.batch_reference = :batch_reference`)
 UPDATE payment_intents p SET lease_token = :lease, in_doubt = true,
     lease_until = statement_timestamp() + :row_lease * interval '1 ms'
 WHERE p.id = :intent AND p.state = 'pending' AND (p.lease_until IS NULL OR p.lease_until <= statement_timestamp())
-RETURNING p.site_id, p.organisation_id, p.closing_as, p.amount, coalesce(p.amount_charged, p.amount) AS charge`)
+RETURNING p.site_id, p.organisation_id, p.transaction_id, p.closing_as, p.amount,
+    coalesce(p.amount_charged, p.amount) AS charge`)
 	intentExistsSQL = postgres.SQL(`SELECT EXISTS (SELECT FROM payment_intents WHERE id = :intent)`)
 )
 
@@ -88,6 +89,7 @@ func (s *Store) DecidePayment(
 	var leased struct {
 		SiteID         SiteID
 		OrganisationID OrganisationID
+		TransactionID  TransactionID
 		ClosingAs      TransactionStatus
 		Amount, Charge Amount
 	}
@@ -108,8 +110,8 @@ func (s *Store) DecidePayment(
 	}
 	act.in(leased.OrganisationID, leased.SiteID)
 	t := ClaimedTransaction{
-		IntentID: id, Lease: lease, SiteID: leased.SiteID, OrganisationID: leased.OrganisationID,
-		ClosingAs: leased.ClosingAs, Amount: leased.Amount, Charge: leased.Charge,
+		IntentID: id, ID: leased.TransactionID, Lease: lease, SiteID: leased.SiteID,
+		OrganisationID: leased.OrganisationID, ClosingAs: leased.ClosingAs, Amount: leased.Amount, Charge: leased.Charge,
 	}
 	result := TransactionResult{Status: TransactionFailed, FromRail: true, Found: FoundPayment{Charge: t.Charge}}
 	switch {
