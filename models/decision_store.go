@@ -111,7 +111,8 @@ func (s *Store) DecidePayment(
 	act.in(leased.OrganisationID, leased.SiteID)
 	t := ClaimedTransaction{
 		IntentID: id, ID: leased.TransactionID, Lease: lease, SiteID: leased.SiteID,
-		OrganisationID: leased.OrganisationID, ClosingAs: leased.ClosingAs, Amount: leased.Amount, Charge: leased.Charge,
+		OrganisationID: leased.OrganisationID, ClosingAs: leased.ClosingAs,
+		Amount: leased.Amount, Charge: leased.Charge,
 	}
 	result := TransactionResult{Status: TransactionFailed, FromRail: true, Found: FoundPayment{Charge: t.Charge}}
 	switch {
