@@ -281,9 +281,9 @@ func (s *settlement) record(ctx context.Context, result models.TransactionResult
 	}
 	done, err := s.job.Store.FinishTransaction(ctx, s.transaction, result)
 	if errors.Is(err, models.ErrUnavailable) {
-		// Only the connection may have failed. If Postgres has recorded the result, it ignores it the
-		// second time: the lease has ended, and the transaction may have, too. Its webhook event then
-		// waits until a dispatcher polls the outbox.
+		// Only the connection may have failed. If Postgres has recorded the result, it ignores it
+		// the second time: the lease has ended, and the transaction may have, too. Its webhook
+		// event then waits until a dispatcher polls the outbox.
 		done, err = s.job.Store.FinishTransaction(ctx, s.transaction, result)
 	}
 	if err != nil || !done.Ended {

@@ -3,8 +3,8 @@
 --
 -- The task becomes due when the first open row is due or, if all are leased, when the first lease
 -- ends. A row without a next_attempt_at has been due for as long as the task. While the
--- organisation's debits are paused, pending rows are due at the end of the time for attempts, unless
--- their batch is cancelled. The end of the pause makes their tasks due earlier.
+-- organisation's debits are paused, pending rows are due at the end of the time for attempts,
+-- unless their batch is cancelled. The end of the pause makes their tasks due earlier.
 --
 -- The task is done if no row is open. It is also given up if the rail has told no outcome until
 -- ConfirmWithin after the deadline: the rows then stay unconfirmed, and the batch's alert stays

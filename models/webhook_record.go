@@ -245,8 +245,8 @@ func (r *webhookRecords) disable(ctx context.Context, row *webhookEndpointRow, t
 }
 
 // retryTasksSQL postpones tasks until their next attempts. Redis keeps a postponed task and repeats
-// it at that time, unless redispatch is set: the dispatcher then sends it again. The statement locks
-// tasks in the order of their ids, as dueTasksSQL does.
+// it at that time, unless redispatch is set: the dispatcher then sends it again. The statement
+// locks tasks in the order of their ids, as dueTasksSQL does.
 var retryTasksSQL = postgres.SQL(`
 WITH tasks AS MATERIALIZED (
     SELECT x.id FROM outbox x WHERE x.id = ANY (:tasks::uuid[]) ORDER BY x.id FOR UPDATE

@@ -51,8 +51,8 @@ func (l stopLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// A shutdown stops all Asynq servers at once, each of which waits for its poll. A hanging Redis then
-// delays the cancellation of the runs by one poll only.
+// A shutdown stops all Asynq servers at once, each of which waits for its poll. A hanging Redis
+// then delays the cancellation of the runs by one poll only.
 func TestShutdownStopsServersConcurrently(t *testing.T) {
 	t.Parallel()
 	const servers = 3 // of checkout payments, of webhooks and of the other queues
