@@ -56,15 +56,23 @@ func TestClaimOfUnknownFateIsAbandoned(t *testing.T) {
 	}
 }
 
+// wiredStores returns two stores on one database: the test's, and that of a job, whose connections
+// run through the wire.
+func wiredStores(t *testing.T) (own, job *models.Store, line *modelstest.Line) {
+	t.Helper()
+	dsn := modelstest.DSN(t)
+	own = modelstest.Connect(t, dsn)
+	modelstest.SetClock(t, own, noon)
+	line, throughLine := modelstest.Wire(t, dsn)
+	return own, modelstest.Connect(t, throughLine), line
+}
+
 // Results are recorded over a new connection if the open ones have frozen. No row is called again.
 func TestConnectionsFreezeBeforeTheRecord(t *testing.T) {
 	b := newBilling(t)
-	dsn := modelstest.DSN(t)
-	b.store = modelstest.Connect(t, dsn)
-	modelstest.SetClock(t, b.store, noon)
+	var line *modelstest.Line
+	b.store, b.job.Store, line = wiredStores(t)
 	b.site = modelstest.Site(t, b.store)
-	line, throughLine := modelstest.Wire(t, dsn)
-	b.job.Store = modelstest.Connect(t, throughLine)
 	b.submit("ada", "bob")
 	task := b.taskOf(b.tasks[0])
 	task.Rows = 2 // one claim takes all rows

@@ -199,30 +199,35 @@ func TestPostponementMeetsCancellation(t *testing.T) {
 	b.submit("ada")
 	modelstest.Backup(t, b.store)()
 	b.pause()
-	tx, err := b.store.DB().BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	for _, statement := range []string{
-		"SELECT FROM batches FOR UPDATE", "UPDATE batches SET cancelled_at = svc_now()",
-	} {
-		if _, err := tx.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wait := b.start(t.Context()) // reads the batch, which is not cancelled yet
-	modelstest.AwaitLockWait(t, b.store)
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	wait()
-	b.want("pending")
+	b.postponeDuring("SELECT FROM batches FOR UPDATE", "UPDATE batches SET cancelled_at = svc_now()")
 	if n := b.due(); n != 1 {
 		t.Fatalf("%d tasks are due after the cancellation, want 1", n)
 	}
 	b.run()
 	b.want("cancelled")
+}
+
+// postponeDuring runs the task of the batch while a transaction of the statements is open, and
+// commits the transaction once the run waits for its locks. The run must leave the row pending.
+func (b *billing) postponeDuring(statements ...string) {
+	b.Helper()
+	tx, err := b.store.DB().BeginTx(b.Context(), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer tx.Rollback()
+	for _, statement := range statements {
+		if _, err := tx.ExecContext(b.Context(), statement); err != nil {
+			b.Fatal(err)
+		}
+	}
+	wait := b.start(b.Context()) // does not see the statements' effect yet
+	modelstest.AwaitLockWait(b.T, b.store)
+	if err := tx.Commit(); err != nil {
+		b.Fatal(err)
+	}
+	wait()
+	b.want("pending")
 }
 
 // park parks the batch's tasks, as a worker that stops does.
@@ -241,21 +246,7 @@ func TestPostponementMeetsResumption(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada")
 	b.pause()
-	tx, err := b.store.DB().BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(t.Context(), "DELETE FROM debit_pauses"); err != nil {
-		t.Fatal(err)
-	}
-	wait := b.start(t.Context()) // reads the pause, which is not resumed yet
-	modelstest.AwaitLockWait(t, b.store)
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	wait()
-	b.want("pending")
+	b.postponeDuring("DELETE FROM debit_pauses")
 	if n := b.due(); n != 1 {
 		t.Fatalf("%d tasks are due after the resumption, want 1", n)
 	}

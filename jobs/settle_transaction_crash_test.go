@@ -42,20 +42,26 @@ func TestPaymentWorkerDiesDuringTheRailCall(t *testing.T) {
 	b.want("Settled")
 }
 
+// claimed starts a payment and returns a run that has claimed it. The rail answers its first call
+// with the step.
+func (b *till) claimed(step railtest.Step) *settlement {
+	b.Helper()
+	b.pay()
+	claimed, err := b.store.ClaimTransaction(b.Context(), b.started.Task, models.NewLeaseToken())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.rail.Script(b.key(), step)
+	return &settlement{job: b.job, transaction: claimed, leaseCheckedAt: time.Now()}
+}
+
 func TestPaymentWorkerDiesBeforeTheRecord(t *testing.T) {
 	for status, step := range map[string]railtest.Step{
 		"Settled": railtest.Succeed, "Declined": railtest.Refuse(rail.InsufficientFunds),
 	} {
 		t.Run(status, func(t *testing.T) {
 			b := newTill(t)
-			b.pay()
-			claimed, err := b.store.ClaimTransaction(t.Context(), b.started.Task, models.NewLeaseToken())
-			if err != nil {
-				t.Fatal(err)
-			}
-			b.rail.Script(b.key(), step)
-			dead := &settlement{job: b.job, transaction: claimed, leaseCheckedAt: time.Now()}
-			dead.settle(t.Context()) // the result is not recorded
+			b.claimed(step).settle(t.Context()) // the result is not recorded
 			b.expireLeases()
 			b.run()
 			b.want(status)
@@ -68,12 +74,9 @@ func TestPaymentWorkerDiesBeforeTheRecord(t *testing.T) {
 // till does not wait for another run.
 func TestConnectionsFreezeBeforeThePaymentIsRecorded(t *testing.T) {
 	b := newTill(t)
-	dsn := modelstest.DSN(t)
-	b.store = modelstest.Connect(t, dsn)
-	modelstest.SetClock(t, b.store, noon)
+	var line *modelstest.Line
+	b.store, b.job.Store, line = wiredStores(t)
 	b.site = modelstest.Site(t, b.store)
-	line, throughLine := modelstest.Wire(t, dsn)
-	b.job.Store = modelstest.Connect(t, throughLine)
 	b.pay()
 	b.rail.Script(b.key(), railtest.Hang, railtest.Succeed)
 	wait := b.start(t.Context())
@@ -92,17 +95,11 @@ func TestPaymentIsRecordedTwice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newTill(t)
-			b.pay()
-			claimed, err := b.store.ClaimTransaction(t.Context(), b.started.Task, models.NewLeaseToken())
-			if err != nil {
-				t.Fatal(err)
-			}
-			b.rail.Script(b.key(), step)
 			b.rail.SetDefault(step)
-			run := &settlement{job: b.job, transaction: claimed, leaseCheckedAt: time.Now()}
+			run := b.claimed(step)
 			result := run.settle(t.Context())
 			for i := range 2 {
-				done, err := b.store.FinishTransaction(t.Context(), claimed, result)
+				done, err := b.store.FinishTransaction(t.Context(), run.transaction, result)
 				if ended := i == 0 && name != "pending"; err != nil || done.Ended != ended {
 					t.Errorf("record %d: %+v, %v", i, done, err)
 				}

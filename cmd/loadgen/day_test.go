@@ -102,18 +102,12 @@ func TestDayRefusesWrongReceipts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Content-Type", "application/json")
-				if strings.HasSuffix(r.URL.Path, "/token") {
-					_, _ = io.WriteString(w, `{"access_token":"t","token_type":"Bearer","expires_in":3600}`)
-					return
-				}
+			api := answeringWith(t, func(w http.ResponseWriter) {
 				w.Header().Set("Idempotent-Replayed", tt.replayed)
 				w.WriteHeader(http.StatusAccepted)
 				_, _ = io.WriteString(w, `{"data":`+cmp.Or(tt.data, "{}")+`}`)
-			}))
-			t.Cleanup(server.Close)
-			d := &day{api: client.New(client.Config{BaseURL: server.URL, MaxRetries: -1}), site: "s"}
+			})
+			d := &day{api: api, site: "s"}
 			d.batch = client.Batch{BatchReference: "b", Rows: []client.Row{{CustomerReference: "c", Amount: 1}}}
 			if err := d.resubmit(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "}") ||
 				!strings.Contains(err.Error(), tt.want) {
@@ -121,6 +115,22 @@ func TestDayRefusesWrongReceipts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// answeringWith returns a client of a service that grants tokens, and answers all other requests
+// with answer.
+func answeringWith(t *testing.T, answer func(w http.ResponseWriter)) *client.Client {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/token") {
+			_, _ = io.WriteString(w, `{"access_token":"t","token_type":"Bearer","expires_in":3600}`)
+			return
+		}
+		answer(w)
+	}))
+	t.Cleanup(server.Close)
+	return client.New(client.Config{BaseURL: server.URL, MaxRetries: -1})
 }
 
 func TestDayWithoutAService(t *testing.T) {

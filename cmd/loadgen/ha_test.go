@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -186,18 +185,12 @@ func TestHAPartnerChecksCancellations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Content-Type", "application/json")
-				if strings.HasSuffix(r.URL.Path, "/token") {
-					_, _ = io.WriteString(w, `{"access_token":"t","token_type":"Bearer","expires_in":3600}`)
-					return
-				}
+			api := answeringWith(t, func(w http.ResponseWriter) {
 				_, _ = io.WriteString(w, `{"data":{"batchReference":"b","rows":[`+tt.rows+`]}}`)
-			}))
-			t.Cleanup(server.Close)
+			})
 			p := &haPartner{
 				fleet: &haFleet{losses: &lossHistory{}, plan: haPlan{Redis: tt.redis}},
-				api:   client.New(client.Config{BaseURL: server.URL, MaxRetries: -1}),
+				api:   api,
 			}
 			b := &haBatch{Batch: client.Batch{BatchReference: "b", Rows: []client.Row{
 				{CustomerReference: "0", RowReference: "r", Amount: 1}}}}
