@@ -91,6 +91,9 @@ type Tab struct {
 	Current     bool // the page belongs to it
 }
 
+// RFC3339Milli is the layout of RFC 3339 with milliseconds.
+const RFC3339Milli = "2006-01-02T15:04:05.000Z07:00"
+
 // TimeElement returns the HTML element time: for people in a layout and UTC, for machines in ISO
 // 8601. For the Unix epoch, which stands for no time, it returns a dash.
 func TimeElement(t time.Time, layout string) template.HTML {
@@ -98,7 +101,7 @@ func TimeElement(t time.Time, layout string) template.HTML {
 		return "–"
 	}
 	t = t.UTC()
-	return template.HTML(`<time datetime="` + t.Format("2006-01-02T15:04:05.000Z07:00") + //nolint:gosec // a time
+	return template.HTML(`<time datetime="` + t.Format(RFC3339Milli) + //nolint:gosec // a time
 		`">` + t.Format(layout) + `</time>`)
 }
 

@@ -127,7 +127,7 @@ func (v *visit) redeliverEvents() error {
 func redelivered(done models.Redelivery) string {
 	message := web.Plural(done.Count, "event", "events") + " will be delivered again."
 	if done.ResumeFrom != 0 {
-		from := done.ResumeFrom.Time().Format("2006-01-02T15:04:05.000Z07:00")
+		from := done.ResumeFrom.Time().Format(web.RFC3339Milli)
 		message += fmt.Sprintf(" More events match: redeliver again later, from %s.", from)
 	}
 	return message
