@@ -41,10 +41,10 @@ func readEpoch(ctx context.Context, tx postgres.Tx) (Epoch, error) {
 	return e, err
 }
 
-// BeginEpoch begins an epoch for an operator who has restored the database. Epoch cannot detect the
-// restore of a storage snapshot, which keeps the server's identity and timeline. A restore may lose
-// commits, even those of cancellations and revocations. BeginEpoch therefore holds the unfinished
-// work of earlier epochs until ResumeRestored or CancelRestored.
+// BeginEpoch begins an epoch after a restore of the database. Epoch cannot detect the restore of a
+// storage snapshot, which keeps the server's identity and timeline. A restore may lose commits,
+// even those of cancellations and revocations. BeginEpoch therefore holds the unfinished work of
+// earlier epochs until ResumeRestored or CancelRestored.
 func (s *Store) BeginEpoch(ctx context.Context) (Epoch, error) {
 	var e Epoch
 	actFrom(ctx).about(SubjectDatabase, "").with("decision", "hold")
