@@ -91,7 +91,8 @@ func TestConnectionsFreezeBeforeThePaymentIsRecorded(t *testing.T) {
 // A result that is recorded twice counts once: the answer to the first statement may be lost.
 func TestPaymentIsRecordedTwice(t *testing.T) {
 	for name, step := range map[string]railtest.Step{
-		"Settled": railtest.Succeed, "Declined": railtest.Refuse(rail.InsufficientFunds), "pending": railtest.LoseRequest,
+		"Settled": railtest.Succeed, "Declined": railtest.Refuse(rail.InsufficientFunds),
+		"pending": railtest.LoseRequest,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newTill(t)

@@ -32,7 +32,8 @@ WITH present AS MATERIALIZED (
       AND o.subject_id = :batch
 ), locked AS MATERIALIZED (
     -- Counting the rows puts their locks before those of the tasks. A task that has been dispatched
-    -- meanwhile finds its rows due.
+    -- meanwhile finds its rows due, unless its run is about to park it: it may then still wait for
+    -- the backoff of its rows.
     SELECT x.id FROM outbox x
     WHERE x.id = ANY (ARRAY(SELECT id FROM postponed)) AND num_nulls(x.dispatched_at) = 1
       AND (SELECT count(*) FROM due) >= 0

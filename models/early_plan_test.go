@@ -34,8 +34,8 @@ func TestEarlyPlansTakeTheRightIndexes(t *testing.T) {
 		"outbox_pkey", "outbox_waiting", "outbox_lane_in_flight", "outbox_in_flight", "queue_pauses_pkey",
 		"webhook_events_pkey", "webhook_attempts_pkey", "webhook_endpoints_pkey", "webhook_slots_pkey",
 		"webhook_slots_taken", "webhook_slots_parked", "webhook_slots_parked_of_site", "alerts_open_by_kind",
-		"batches_open_deadline", "batches_pkey", "batch_rows_pkey", "sites_organisation", "payment_intents_pkey", "payment_intents_list_open",
-		"link_totals_pkey", "link_changes_site",
+		"batches_open_deadline", "batches_pkey", "batch_rows_pkey", "sites_organisation", "payment_intents_pkey",
+		"payment_intents_list_open", "link_totals_pkey", "link_changes_site",
 	}
 	// An index scan, or a bitmap scan, whose filter compares the organisation.
 	ofQueue := regexp.MustCompile(`outbox_in_flight on .*\n.*Index Cond.*\n.*Filter:.*organisation_id =|` +
