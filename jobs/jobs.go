@@ -66,7 +66,7 @@ func New(cfg Config) queue.Jobs {
 		models.TaskExpireInvitations:    ExpireInvitations(cfg.Store),
 		models.TaskExpirePaymentIntents: ExpirePaymentIntents(cfg.Store),
 		models.TaskCloseBatches:         CloseBatches(cfg.Store),
-		models.TaskResumeDebits:         &ResumeDebits{Store: cfg.Store},
+		models.TaskWakeDebits:           &WakeDebits{Store: cfg.Store},
 		models.TaskDropHistory:          DropHistory(cfg.Store),
 		models.TaskMakePartitions:       MakePartitions(cfg.Store),
 		models.TaskAuditBooks:           &AuditBooks{Store: cfg.Store, Now: cfg.Now, Log: cfg.Log},

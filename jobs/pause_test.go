@@ -23,12 +23,12 @@ func (b *billing) resume() models.Task {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return models.Task{ID: task, Kind: models.TaskResumeDebits, OrganisationID: b.site.OrganisationID}
+	return models.Task{ID: task, Kind: models.TaskWakeDebits, OrganisationID: b.site.OrganisationID}
 }
 
 func (b *billing) wake(task models.Task) {
 	b.Helper()
-	if err := (&ResumeDebits{Store: b.store}).Run(b.Context(), task); err != nil {
+	if err := (&WakeDebits{Store: b.store}).Run(b.Context(), task); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -191,6 +191,66 @@ func TestPausedRowsAreCancelledOnTheRailAfterALoss(t *testing.T) {
 			modelstest.Audit(t, b.store)
 		})
 	}
+}
+
+// The cancellation of restored work does not wait for the end of a pause. Batches that were
+// accepted after the restore keep waiting for it.
+func TestPausedRowsOfARestoreAreCancelled(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada")
+	b.pause()
+	b.park()
+	if _, err := b.store.BeginEpoch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	restored := b.tasks
+	b.tasks = modelstest.Submit(t, b.store, modelstest.Batch(b.site, "accepted later", "ada")).Tasks
+	b.park()
+	if n := b.due(); n != 0 {
+		t.Fatalf("%d tasks are due during the pause", n)
+	}
+	b.wake(b.cancelRestored())
+	b.tasks = restored
+	if n := b.due(); n != 1 {
+		t.Fatalf("%d tasks are due after the cancellation, want that of the restored batch alone", n)
+	}
+	b.run()
+	b.want("cancelled")
+	b.calls(0, railtest.Calls{Lookups: 1, Cancels: 1})
+	b.wantMoved()
+}
+
+// A task that is postponed while restored work is being cancelled is due after the cancellation.
+func TestPostponementMeetsCancellationOfARestore(t *testing.T) {
+	b := newBilling(t)
+	b.submit("ada")
+	b.pause()
+	if _, err := b.store.BeginEpoch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.store.ResumeRestored(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.postponeDuring("UPDATE database_epoch SET cancelled_before = epoch")
+	if n := b.due(); n != 1 {
+		t.Fatalf("%d tasks are due after the cancellation, want 1", n)
+	}
+	b.run()
+	b.want("cancelled")
+}
+
+// cancelRestored cancels the restored work, and returns the task that wakes the postponed ones.
+func (b *billing) cancelRestored() models.Task {
+	b.Helper()
+	if _, err := b.store.CancelRestored(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	task := models.Task{Kind: models.TaskWakeDebits, OrganisationID: b.site.OrganisationID}
+	if err := b.store.DB().NewRaw("SELECT id FROM outbox WHERE kind = ?", task.Kind).
+		Scan(b.Context(), &task.ID); err != nil {
+		b.Fatal(err)
+	}
+	return task
 }
 
 // A task that is postponed while its batch is being cancelled is due after the cancellation.

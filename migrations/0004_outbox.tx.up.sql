@@ -101,8 +101,8 @@ CREATE TABLE recurring_work (
 -- up, and every row still settles by its deadline.
 --
 -- The statement that postpones a task locks the pause's row until its commit. A resumption deletes
--- the row, and so waits for that commit. The task of the resumption therefore finds every postponed
--- task.
+-- the row, and so waits for that commit. The task that the resumption adds therefore finds every
+-- postponed task.
 CREATE TABLE debit_pauses (
     organisation_id uuid   PRIMARY KEY REFERENCES organisations,
     paused_at       bigint NOT NULL,

@@ -28,13 +28,18 @@ WITH t AS MATERIALIZED (
     -- afterwards, and so finds the postponed task.
     SELECT d.organisation_id FROM debit_pauses d WHERE d.organisation_id = (SELECT organisation_id FROM t)
     FOR KEY SHARE
-), postponing AS MATERIALIZED (
+), batch AS MATERIALIZED (
     -- Locks the batch until this statement commits. A cancellation follows, and so finds the
     -- postponed task, or has committed before.
-    SELECT batch_cancelled(b.cancelled_at, b.epoch, (SELECT cancelled_before FROM database_epoch)) AS cancelled
-    FROM batches b
+    SELECT b.cancelled_at, b.epoch FROM batches b
     WHERE b.site_id = (SELECT site_id FROM t) AND b.id = (SELECT id FROM t) AND EXISTS (SELECT FROM pause)
     FOR KEY SHARE
+), postponing AS MATERIALIZED (
+    -- Locks the epoch likewise: an operator's decision to cancel restored work follows or has
+    -- committed before.
+    SELECT batch_cancelled(batch.cancelled_at, batch.epoch, e.cancelled_before) AS cancelled
+    FROM batch CROSS JOIN database_epoch e
+    FOR SHARE OF e
 ), open AS MATERIALIZED (
     SELECT count(*) AS n,
            min(CASE WHEN t.held THEN t.now + :held_retry

@@ -64,30 +64,49 @@ func (s *Store) BeginEpoch(ctx context.Context) (Epoch, error) {
 // ResumeRestored releases the held work. Workers look each row and payment up on the rail, and make
 // the debits that the rail has never seen. ErrNothingHeld: no work is held.
 func (s *Store) ResumeRestored(ctx context.Context) (Epoch, error) {
-	return s.decideRestored(ctx, "resume", resumeRestoredSQL)
+	return s.decideRestored(ctx, "resume", func(tx postgres.Tx) error {
+		return releaseRestored(ctx, tx, resumeRestoredSQL)
+	})
 }
 
 // CancelRestored releases the held work for cancellation. Workers cancel each row and payment on
-// the rail, so that none is debited from then on. Debits that the rail has already made stay.
-// ErrNothingHeld: no work is held.
+// the rail, so that none is debited from then on. Debits that the rail has already made stay. Tasks
+// that a pause of debits postponed do not wait for its end. ErrNothingHeld: no work is held.
 func (s *Store) CancelRestored(ctx context.Context) (Epoch, error) {
-	return s.decideRestored(ctx, "cancel", cancelRestoredSQL)
+	return s.decideRestored(ctx, "cancel", func(tx postgres.Tx) error {
+		// Before the list of pauses: a statement that postpones a task locks the epoch. The tasks
+		// that wake the postponed ones therefore find its task.
+		if err := releaseRestored(ctx, tx, cancelRestoredSQL); err != nil {
+			return err
+		}
+		var paused []OrganisationID
+		if err := tx.Select(ctx, pausedSQL, nil, &paused); err != nil || len(paused) == 0 {
+			return err
+		}
+		_, err := addWakeTasks(ctx, tx, paused...)
+		return err
+	})
 }
 
-// decideRestored runs the statement of an operator's decision about held work.
-func (s *Store) decideRestored(ctx context.Context, decision string, update postgres.Statement) (Epoch, error) {
+// decideRestored stores an operator's decision about held work.
+func (s *Store) decideRestored(ctx context.Context, decision string, decide func(postgres.Tx) error) (Epoch, error) {
 	var e Epoch
 	actFrom(ctx).about(SubjectDatabase, "").with("decision", decision)
 	err := s.act(ctx, func(tx postgres.Tx) error {
-		n, err := tx.Run(ctx, update, nil)
-		if err != nil {
-			return err
+		err := decide(tx)
+		if err == nil {
+			e, err = readEpoch(ctx, tx)
 		}
-		if n == 0 {
-			return ErrNothingHeld
-		}
-		e, err = readEpoch(ctx, tx)
 		return err
 	})
 	return e, wrap(decision+" restored work", err)
+}
+
+// releaseRestored ends the hold by one of the statements. ErrNothingHeld: no work is held.
+func releaseRestored(ctx context.Context, tx postgres.Tx, release postgres.Statement) error {
+	n, err := tx.Run(ctx, release, nil)
+	if err == nil && n == 0 {
+		err = ErrNothingHeld
+	}
+	return err
 }

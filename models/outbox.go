@@ -10,7 +10,7 @@ const (
 	QueueCheckout Queue = "checkout" // payments of payment intents
 	QueueDebits   Queue = "debits"   // rows of batches
 	QueueWebhooks Queue = "webhooks" // webhook events
-	QueueSweeps   Queue = "sweeps"   // recurring tasks, and the resumption of debits
+	QueueSweeps   Queue = "sweeps"   // recurring tasks, and waking postponed debits
 )
 
 // Queues lists every queue. A task of a queue that is missing here would never be reclaimed.
@@ -30,7 +30,7 @@ const (
 	TaskExpireInvitations    TaskKind = "expireInvitations"    // store the expiry of invitations
 	TaskExpirePaymentIntents TaskKind = "expirePaymentIntents" // end expired payment intents
 	TaskCloseBatches         TaskKind = "closeBatches"         // settle batches by their deadlines
-	TaskResumeDebits         TaskKind = "resumeDebits"         // make tasks due that a pause postponed
+	TaskWakeDebits           TaskKind = "wakeDebits"           // make tasks due that a pause postponed
 	TaskDropHistory          TaskKind = "dropHistory"          // remove data past its retention
 	TaskMakePartitions       TaskKind = "makePartitions"       // make partitions ahead of time
 	TaskReconcileRail        TaskKind = "reconcileRail"        // compare the ledger with the rail

@@ -12,10 +12,12 @@ var (
 	pauseDebitsSQL = postgres.SQL(`
 INSERT INTO debit_pauses (organisation_id, paused_at, paused_by, reason)
 VALUES (:organisation, svc_now(), :by, :reason) ON CONFLICT DO NOTHING`)
-	resumeDebitsSQL = postgres.SQL(`
-WITH resumed AS (DELETE FROM debit_pauses WHERE organisation_id = :organisation RETURNING organisation_id)
+	resumeDebitsSQL = postgres.SQL(`DELETE FROM debit_pauses WHERE organisation_id = :organisation`)
+	pausedSQL       = postgres.SQL(`SELECT organisation_id FROM debit_pauses`)
+	addWakeTasksSQL = postgres.SQL(`
 INSERT INTO outbox (id, kind, queue, organisation_id, site_id, subject_id, trace_id, available_at)
-SELECT :task, :kind, :queue, organisation_id, :no_site, organisation_id, :trace, svc_now() FROM resumed`)
+SELECT w.id, :kind, :queue, w.organisation_id, :no_site, w.organisation_id, :trace, svc_now()
+FROM unnest(:tasks::uuid[], :organisations::uuid[]) AS w (id, organisation_id)`)
 
 	//go:embed pause_wake.sql
 	pauseWakeText string
@@ -57,32 +59,50 @@ func (s *Store) PauseDebits(ctx context.Context, organisation OrganisationID) er
 	return wrap("pause debits", err)
 }
 
-// ResumeDebits ends the pause of an organisation's debits. The returned task makes the postponed
-// work due; see WakeDebits. Errors: ErrReason; ErrNotPaused.
+// ResumeDebits ends the pause of an organisation's debits. The returned task, of kind
+// TaskWakeDebits, makes the postponed tasks due. Errors: ErrReason; ErrNotPaused.
 func (s *Store) ResumeDebits(ctx context.Context, organisation OrganisationID) (TaskID, error) {
 	act := actFrom(ctx).about(SubjectOrganisation, organisation.String()).in(organisation, SiteID{})
 	if err := act.needsReason(); err != nil {
 		return TaskID{}, err
 	}
-	task := NewID[taskNoun]()
+	var task TaskID
 	err := s.act(ctx, func(tx postgres.Tx) error {
-		n, err := tx.Run(ctx, resumeDebitsSQL, postgres.Args{
-			"organisation": organisation, "task": task, "kind": string(TaskResumeDebits),
-			"queue": string(TaskResumeDebits.Queue()), "no_site": SiteID{}, "trace": string(TraceIDFrom(ctx)),
-		})
-		if err == nil && n == 0 {
-			err = ErrNotPaused
+		n, err := tx.Run(ctx, resumeDebitsSQL, postgres.Args{"organisation": organisation})
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return ErrNotPaused
+		}
+		tasks, err := addWakeTasks(ctx, tx, organisation)
+		if err == nil {
+			task = tasks[0]
 		}
 		return err
 	})
 	return task, wrap("resume debits", err)
 }
 
+// addWakeTasks adds and returns a task of kind TaskWakeDebits for each organisation.
+func addWakeTasks(ctx context.Context, tx postgres.Tx, organisations ...OrganisationID) ([]TaskID, error) {
+	tasks := make([]TaskID, len(organisations))
+	for i := range tasks {
+		tasks[i] = NewID[taskNoun]()
+	}
+	_, err := tx.Run(ctx, addWakeTasksSQL, postgres.Args{
+		"tasks": tasks, "organisations": organisations, "kind": string(TaskWakeDebits),
+		"queue": string(TaskWakeDebits.Queue()), "no_site": SiteID{}, "trace": string(TraceIDFrom(ctx)),
+	})
+	return tasks, err
+}
+
 // WakeDebits makes at most limit postponed debit tasks of an organisation due, and returns their
-// number; below limit, none is left. resumption is the task that ResumeDebits returned.
-func (s *Store) WakeDebits(ctx context.Context, resumption TaskID, limit int) (n int, err error) {
+// number; below limit, none is left. While the organisation's debits are paused, it wakes only the
+// tasks of cancelled batches. task, of kind TaskWakeDebits, names the organisation.
+func (s *Store) WakeDebits(ctx context.Context, task TaskID, limit int) (n int, err error) {
 	err = s.pg.Get(ctx, wakeDebitsSQL, postgres.Args{
-		"task": resumption, "queue": string(QueueDebits), "most": limit,
+		"task": task, "queue": string(QueueDebits), "most": limit,
 	}, &n)
 	return n, wrap("wake debits", err)
 }

@@ -39,12 +39,12 @@ func (p *planned) runPauses() {
 	p.call("PauseQueue", func(ctx context.Context) error { return s.PauseQueue(ctx, models.QueueWebhooks) })
 	p.call("Pauses", func(ctx context.Context) error { return only(s.Pauses(ctx)) })
 	p.call("ResumeQueue", func(ctx context.Context) error { return s.ResumeQueue(ctx, models.QueueWebhooks) })
-	var resumption models.TaskID
+	var waking models.TaskID
 	p.call("ResumeDebits", func(ctx context.Context) (err error) {
-		resumption, err = s.ResumeDebits(ctx, organisation)
+		waking, err = s.ResumeDebits(ctx, organisation)
 		return err
 	})
-	p.call("WakeDebits", func(ctx context.Context) error { return only(s.WakeDebits(ctx, resumption, 10)) })
+	p.call("WakeDebits", func(ctx context.Context) error { return only(s.WakeDebits(ctx, waking, 10)) })
 }
 
 // runSearches finds one subject of each kind, and tells the stories of a batch and a payment.
