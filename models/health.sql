@@ -1,7 +1,7 @@
--- Store.Health reads the health of the database server and of webhook endpoints. The one result row
--- has the fields of models.Health: ages in milliseconds, replication_lag in bytes. The role needs
--- the rights of pg_read_all_stats. Without them, the transactions of other roles are left out,
--- standbys counts every WAL sender, and replication_lag is -1 if there is one.
+-- Store.Health reads the health of the database server, of webhook endpoints and of recurring work.
+-- The one result row has the fields of models.Health: ages in milliseconds, replication_lag in
+-- bytes. The role needs the rights of pg_read_all_stats. Without them, the transactions of other
+-- roles are left out, standbys counts every WAL sender, and replication_lag is -1 if there is one.
 --
 --   :most      the number at which counting stops
 --   :failures  the number of consecutive failures from which an endpoint counts as failing

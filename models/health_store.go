@@ -7,13 +7,13 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// FailingEndpoint is the number of consecutive failures from which a webhook endpoint counts as
+// FailingThreshold is the number of consecutive failures from which a webhook endpoint counts as
 // failing. The retries of a single event reach this number after two minutes.
-const FailingEndpoint = 3
+const FailingThreshold = 3
 
-// Health is the health of the database server, and of webhook endpoints.
+// Health is the health of the database server, of webhook endpoints and of recurring work.
 type Health struct {
-	// FailingEndpoints is the number of enabled webhook endpoints whose last FailingEndpoint
+	// FailingEndpoints is the number of enabled webhook endpoints whose last FailingThreshold
 	// attempts failed, at most MostCounted.
 	FailingEndpoints int
 	// OldestRecurring is the time since the oldest unfinished task of recurring work became due; 0
@@ -40,9 +40,9 @@ var (
 	healthSQL  = postgres.SQL(healthText)
 )
 
-// Health reads the health of the database server, and of webhook endpoints. Its cost grows only
-// with the number of webhook endpoints and of sessions.
+// Health reads the health of the database server, of webhook endpoints and of recurring work. Its
+// cost grows only with the number of webhook endpoints and of sessions.
 func (s *Store) Health(ctx context.Context) (h Health, err error) {
-	err = s.pg.Get(ctx, healthSQL, postgres.Args{"most": MostCounted, "failures": FailingEndpoint}, &h)
+	err = s.pg.Get(ctx, healthSQL, postgres.Args{"most": MostCounted, "failures": FailingThreshold}, &h)
 	return h, wrap("health", err)
 }

@@ -41,7 +41,7 @@ func TestHealth(t *testing.T) {
 	must(t, err)
 	defer func() { _ = tx.Rollback() }()
 	// The transaction is old once its server has waited. Its failures are seen after its commit.
-	_, err = tx.ExecContext(t.Context(), "UPDATE webhook_endpoints SET failures = ?", models.FailingEndpoint)
+	_, err = tx.ExecContext(t.Context(), "UPDATE webhook_endpoints SET failures = ?", models.FailingThreshold)
 	must(t, err)
 	_, err = tx.ExecContext(t.Context(), "SELECT pg_sleep(0.2)")
 	must(t, err)

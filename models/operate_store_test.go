@@ -262,11 +262,11 @@ func TestUnparkWebhookEndpoint(t *testing.T) {
 	if err := unpark(); !errors.Is(err, models.ErrNotBlocked) {
 		t.Errorf("a healthy endpoint: %v", err)
 	}
-	for failures := models.FailingEndpoint - 1; failures <= models.FailingEndpoint; failures++ {
+	for failures := models.FailingThreshold - 1; failures <= models.FailingThreshold; failures++ {
 		_, err = store.DB().ExecContext(t.Context(), "UPDATE webhook_endpoints SET failures = ?", failures)
 		must(t, err)
 		troubled, err := store.TroubledEndpoints(t.Context(), 10)
-		if err != nil || len(troubled) == 1 != (failures == models.FailingEndpoint) {
+		if err != nil || len(troubled) == 1 != (failures == models.FailingThreshold) {
 			t.Errorf("%d failures in a row: %+v, %v", failures, troubled, err)
 		}
 	}

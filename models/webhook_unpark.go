@@ -52,7 +52,7 @@ func (s *Store) UnparkWebhookEndpoint(ctx context.Context, organisation Organisa
 }
 
 // TroubledEndpoint is an endpoint that needs an operator's attention. It is disabled, its last
-// FailingEndpoint attempts failed, its breaker is not closed, or it has parked events.
+// FailingThreshold attempts failed, its breaker is not closed, or it has parked events.
 type TroubledEndpoint struct {
 	OrganisationID OrganisationID
 	Organisation   string // its name
@@ -79,7 +79,7 @@ func (s *Store) TroubledEndpoints(ctx context.Context, limit int) ([]TroubledEnd
 		URL string
 	}
 	err := s.pg.Select(ctx, troubledEndpointsSQL, postgres.Args{
-		"limit": limit, "failing": FailingEndpoint, "most": MostCounted,
+		"limit": limit, "failing": FailingThreshold, "most": MostCounted,
 	}, &rows)
 	endpoints := make([]TroubledEndpoint, len(rows))
 	for i, r := range rows {
