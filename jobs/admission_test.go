@@ -40,8 +40,8 @@ func (b *billing) revoke(customer string) {
 	}
 }
 
-// calls checks the calls of a row.
-func (b *billing) calls(row int, want railtest.Calls) {
+// wantCalls checks the calls of a row.
+func (b *billing) wantCalls(row int, want railtest.Calls) {
 	b.Helper()
 	if got := b.rail.Calls(b.key(row)); got != want {
 		b.Errorf("row %d: calls %+v, want %+v", row, got, want)
@@ -57,7 +57,7 @@ func TestLinkRevokedWhileWaitingForAdmission(t *testing.T) {
 	wait()
 	b.want("succeeded", "customerNotActive")
 	b.wantMoved(0)
-	b.calls(1, railtest.Calls{})
+	b.wantCalls(1, railtest.Calls{})
 	b.wantPermitsReleased(64, 80)
 }
 
@@ -72,7 +72,7 @@ func TestBatchCancelledWhileWaitingForAdmission(t *testing.T) {
 	wait()
 	b.want("cancelled", "cancelled")
 	b.wantMoved()
-	b.calls(0, railtest.Calls{})
+	b.wantCalls(0, railtest.Calls{})
 }
 
 // No attempt begins in the last half hour before the deadline. A row without a debit call is closed
@@ -86,13 +86,14 @@ func TestLastHalfHourBeginsWhileWaitingForAdmission(t *testing.T) {
 	wait()
 	b.want("timedOut")
 	b.wantMoved()
-	b.calls(0, railtest.Calls{})
+	b.wantCalls(0, railtest.Calls{})
 	if _, rows, err := b.store.GetBatch(t.Context(), b.site.ID, "batch"); err != nil || rows[0].Attempts != 0 {
 		t.Errorf("%d attempts without a debit call, %v", rows[0].Attempts, err)
 	}
 }
 
-// A row in doubt waits for admission twice: for its look-up, and for its debit.
+// A row in doubt waits for admission of its look-up, and then of its debit. If the link is revoked
+// meanwhile, the rail is asked to cancel instead, which needs an admission of its own.
 func TestLinkRevokedWhileInDoubtAndWaitingForAdmission(t *testing.T) {
 	b := newBilling(t)
 	b.submit("ada")
@@ -110,7 +111,7 @@ func TestLinkRevokedWhileInDoubtAndWaitingForAdmission(t *testing.T) {
 	wait()
 	b.want("customerNotActive")
 	b.wantMoved()
-	b.calls(0, railtest.Calls{Lookups: 1, Cancels: 1})
+	b.wantCalls(0, railtest.Calls{Lookups: 1, Cancels: 1})
 	debits, others := b.rail.Admitted(b.site.OrganisationID), b.rail.Admitted(models.OrganisationID{})
 	if debits != 1 || others != 2 {
 		t.Errorf("%d admissions for the debit, %d for the look-up and the cancellation", debits, others)
@@ -125,12 +126,12 @@ func TestLeaseLostWhileWaitingForAdmission(t *testing.T) {
 	b.rail.Allow(1)
 	wait()
 	b.want("inProgress")
-	b.calls(0, railtest.Calls{})
+	b.wantCalls(0, railtest.Calls{})
 	b.rail.Allow(2)
 	b.run()
 	b.want("succeeded")
 	b.wantMoved(0)
-	b.calls(0, railtest.Calls{Debits: 1, Lookups: 1})
+	b.wantCalls(0, railtest.Calls{Debits: 1, Lookups: 1})
 	b.wantPermitsReleased(64, 80)
 }
 
@@ -142,7 +143,7 @@ func TestShutdownWhileWaitingForAdmission(t *testing.T) {
 	shutdown()
 	wait()
 	b.want("pending", "pending", "pending")
-	b.calls(0, railtest.Calls{})
+	b.wantCalls(0, railtest.Calls{})
 	b.wantPermitsReleased(64, 80)
 	b.rail.Allow(3)
 	b.run() // at once
@@ -204,11 +205,11 @@ func TestPaymentLeaseLostWhileWaitingForAdmission(t *testing.T) {
 	b.rail.Allow(1)
 	wait()
 	b.want("pending")
-	b.calls(railtest.Calls{})
+	b.wantCalls(railtest.Calls{})
 	b.rail.Allow(2)
 	b.run()
 	b.want("Settled")
-	b.calls(railtest.Calls{Debits: 1, Lookups: 1})
+	b.wantCalls(railtest.Calls{Debits: 1, Lookups: 1})
 	debits, others := b.rail.Admitted(b.site.OrganisationID), b.rail.Admitted(models.OrganisationID{})
 	if debits != 2 || others != 1 {
 		t.Errorf("%d admissions for debits, %d for the look-up", debits, others)
@@ -224,10 +225,10 @@ func TestPaymentTimesOutWhileWaitingForAdmission(t *testing.T) {
 	b.rail.Allow(2)
 	wait()
 	b.want("Failed")
-	b.calls(railtest.Calls{Cancels: 1})
+	b.wantCalls(railtest.Calls{Cancels: 1})
 }
 
-// A payment needs a call permit, and checks its lease only once it has it.
+// A payment needs a call permit, and checks its lease only after it has acquired the permit.
 func TestPaymentWaitsForAPermitBeforeItChecksItsLease(t *testing.T) {
 	b := newTill(t)
 	b.pay()
@@ -241,7 +242,7 @@ func TestPaymentWaitsForAPermitBeforeItChecksItsLease(t *testing.T) {
 	b.job.Permits.ReleaseCalls(b.site.OrganisationID, 64)
 	wait()
 	b.want("pending")
-	b.calls(railtest.Calls{})
+	b.wantCalls(railtest.Calls{})
 }
 
 // A payment may wait for longer than its lease: heartbeats extend the lease.
@@ -276,9 +277,9 @@ func TestShutdownWhileAPaymentWaitsForAdmission(t *testing.T) {
 	shutdown()
 	wait()
 	b.want("pending")
-	b.calls(railtest.Calls{})
+	b.wantCalls(railtest.Calls{})
 	b.rail.Allow(1)
 	b.run() // at once
 	b.want("Settled")
-	b.calls(railtest.Calls{Debits: 1})
+	b.wantCalls(railtest.Calls{Debits: 1})
 }

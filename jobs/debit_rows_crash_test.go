@@ -89,8 +89,8 @@ func TestConnectionsFreezeBeforeTheRecord(t *testing.T) {
 	}
 	b.want("succeeded", "succeeded")
 	b.wantMoved(0, 1)
-	b.calls(0, railtest.Calls{Debits: 1})
-	b.calls(1, railtest.Calls{Debits: 1})
+	b.wantCalls(0, railtest.Calls{Debits: 1})
+	b.wantCalls(1, railtest.Calls{Debits: 1})
 }
 
 func TestWorkerDiesDuringTheRailCall(t *testing.T) {

@@ -347,7 +347,7 @@ func TestLossBeforeAnyPayment(t *testing.T) {
 	b.want("pending")
 	b.runAll()
 	b.want("Cancelled")
-	b.calls(railtest.Calls{Cancels: 1})
+	b.wantCalls(railtest.Calls{Cancels: 1})
 	if _, _, err := b.store.CancelPaymentIntent(t.Context(), b.site.ID, b.intent.ID); err != nil {
 		t.Errorf("cancelled again: %v", err)
 	}

@@ -54,7 +54,7 @@ func TestPausedDebitsWaitForTheResumption(t *testing.T) {
 	if n := b.due(); n != 0 {
 		t.Errorf("%d tasks are due during the pause", n)
 	}
-	b.calls(0, railtest.Calls{})
+	b.wantCalls(0, railtest.Calls{})
 	b.advance(models.SettleWithin - models.LastAttemptBefore - time.Minute)
 	if n := b.due(); n != 0 {
 		t.Errorf("%d tasks are due before the end of the time for attempts", n)
@@ -66,7 +66,7 @@ func TestPausedDebitsWaitForTheResumption(t *testing.T) {
 	b.run()
 	b.want("succeeded", "succeeded")
 	b.wantMoved(0, 1)
-	b.calls(0, railtest.Calls{Debits: 1})
+	b.wantCalls(0, railtest.Calls{Debits: 1})
 }
 
 // A pause that begins while claimed rows wait for admission releases them.
@@ -79,7 +79,7 @@ func TestPauseWhileWaitingForAdmission(t *testing.T) {
 	wait()
 	b.want("pending", "pending")
 	b.wantMoved()
-	b.calls(0, railtest.Calls{})
+	b.wantCalls(0, railtest.Calls{})
 	if _, rows, err := b.store.GetBatch(t.Context(), b.site.ID, "batch"); err != nil || rows[0].Attempts != 0 {
 		t.Errorf("%d attempts without a debit call, %v", rows[0].Attempts, err)
 	}
@@ -105,8 +105,8 @@ func TestRowsInDoubtAreLookedUpDuringAPause(t *testing.T) {
 	b.pause()
 	b.run()
 	b.want("succeeded", "inProgress")
-	b.calls(0, railtest.Calls{Debits: 1, Lookups: 1})
-	b.calls(1, railtest.Calls{Lookups: 1})
+	b.wantCalls(0, railtest.Calls{Debits: 1, Lookups: 1})
+	b.wantCalls(1, railtest.Calls{Lookups: 1})
 	b.resume()
 	b.advance(maxRetryAfter)
 	b.run()
@@ -187,7 +187,7 @@ func TestPausedRowsAreCancelledOnTheRailAfterALoss(t *testing.T) {
 			b.run()
 			b.want("cancelled", "cancelled")
 			b.wantMoved()
-			b.calls(0, railtest.Calls{Lookups: 1, Cancels: 1})
+			b.wantCalls(0, railtest.Calls{Lookups: 1, Cancels: 1})
 			modelstest.Audit(t, b.store)
 		})
 	}

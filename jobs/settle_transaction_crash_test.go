@@ -20,11 +20,11 @@ func TestPaymentWorkerDiesBeforeTheRailCall(t *testing.T) {
 	}
 	b.run()
 	b.want("pending") // the lease has not expired
-	b.calls(railtest.Calls{})
+	b.wantCalls(railtest.Calls{})
 	b.expireLeases()
 	b.run()
 	b.want("Settled")
-	b.calls(railtest.Calls{Debits: 1, Lookups: 1})
+	b.wantCalls(railtest.Calls{Debits: 1, Lookups: 1})
 }
 
 func TestPaymentWorkerDiesDuringTheRailCall(t *testing.T) {
@@ -65,7 +65,7 @@ func TestPaymentWorkerDiesBeforeTheRecord(t *testing.T) {
 			b.expireLeases()
 			b.run()
 			b.want(status)
-			b.calls(railtest.Calls{Debits: 1, Lookups: 1})
+			b.wantCalls(railtest.Calls{Debits: 1, Lookups: 1})
 		})
 	}
 }
@@ -85,7 +85,7 @@ func TestConnectionsFreezeBeforeThePaymentIsRecorded(t *testing.T) {
 	b.rail.Release(b.key())
 	wait()
 	b.want("Settled")
-	b.calls(railtest.Calls{Debits: 1})
+	b.wantCalls(railtest.Calls{Debits: 1})
 }
 
 // A result that is recorded twice counts once: the answer to the first statement may be lost.
@@ -133,7 +133,7 @@ func TestShutdownBeforeAPayment(t *testing.T) {
 	shutdown()
 	b.start(ctx)()
 	b.want("pending")
-	b.calls(railtest.Calls{})
+	b.wantCalls(railtest.Calls{})
 	claimed, err := b.store.ClaimTransaction(t.Context(), b.started.Task, models.NewLeaseToken())
 	if err != nil || !claimed.Claimed || claimed.InDoubt {
 		t.Errorf("another worker's claim: %+v, %v", claimed, err)
@@ -142,7 +142,7 @@ func TestShutdownBeforeAPayment(t *testing.T) {
 	if err := run.record(t.Context(), run.settle(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	b.calls(railtest.Calls{})
+	b.wantCalls(railtest.Calls{})
 	b.run() // at once
 	b.want("Settled")
 }
@@ -163,10 +163,10 @@ func TestLeaseLostBeforeADebit(t *testing.T) {
 	if err := run.record(t.Context(), run.settle(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	b.calls(railtest.Calls{})
+	b.wantCalls(railtest.Calls{})
 	b.run()
 	b.want("Settled")
-	b.calls(railtest.Calls{Debits: 1, Lookups: 1})
+	b.wantCalls(railtest.Calls{Debits: 1, Lookups: 1})
 }
 
 // A claim whose answer was lost delays the payment only until the claim is abandoned.
@@ -186,5 +186,5 @@ func TestTransactionClaimOfUnknownFateIsAbandoned(t *testing.T) {
 	}
 	b.run()
 	b.want("Settled")
-	b.calls(railtest.Calls{Debits: 1, Lookups: 1})
+	b.wantCalls(railtest.Calls{Debits: 1, Lookups: 1})
 }

@@ -109,8 +109,8 @@ func (b *till) want(status string) {
 	modelstest.Audit(b, b.store)
 }
 
-// calls checks the calls of the payment.
-func (b *till) calls(want railtest.Calls) {
+// wantCalls checks the calls of the payment.
+func (b *till) wantCalls(want railtest.Calls) {
 	b.Helper()
 	if got := b.rail.Calls(b.key()); got != want {
 		b.Errorf("calls %+v, want %+v", got, want)
@@ -163,7 +163,7 @@ func TestNothingLeftToCharge(t *testing.T) {
 	b.rail.SetDown(true) // the rail is not called
 	b.run()
 	b.want("Settled")
-	b.calls(railtest.Calls{})
+	b.wantCalls(railtest.Calls{})
 	var attempts int
 	query := b.store.DB().NewRaw("SELECT attempts FROM payment_intents WHERE id = ?", b.intent.ID)
 	if err := query.Scan(t.Context(), &attempts); err != nil || attempts != 0 {
@@ -199,14 +199,14 @@ func TestPaymentWhileTheBankIsDown(t *testing.T) {
 	b.run()
 	b.want("pending")
 	b.run() // not due yet
-	b.calls(railtest.Calls{Debits: 1})
+	b.wantCalls(railtest.Calls{Debits: 1})
 	b.advance(2 * time.Second)
 	b.run()
 	b.want("pending")
 	b.advance(2 * time.Second)
 	b.run()
 	b.want("Settled")
-	b.calls(railtest.Calls{Debits: 3})
+	b.wantCalls(railtest.Calls{Debits: 3})
 }
 
 // A payment is retried for 60 seconds while the rail is down, and then closed. It is Failed only
@@ -228,7 +228,7 @@ func TestPaymentWhileTheRailIsDown(t *testing.T) {
 	b.advance(7 * time.Second)
 	b.run()
 	b.want("pending")
-	b.calls(railtest.Calls{Debits: tries, Cancels: 1})
+	b.wantCalls(railtest.Calls{Debits: tries, Cancels: 1})
 	b.advance(24 * time.Hour)
 	b.run()
 	b.want("pending")
@@ -236,7 +236,7 @@ func TestPaymentWhileTheRailIsDown(t *testing.T) {
 	b.advance(time.Minute)
 	b.run()
 	b.want("Failed")
-	b.calls(railtest.Calls{Debits: tries, Cancels: 3})
+	b.wantCalls(railtest.Calls{Debits: tries, Cancels: 3})
 }
 
 // The time for attempts ends while a debit is in flight. The debit counts if it arrives before the
@@ -275,7 +275,7 @@ func TestRequestLost(t *testing.T) {
 	b.advance(2 * time.Second)
 	b.run()
 	b.want("Settled")
-	b.calls(railtest.Calls{Debits: 2, Lookups: 2})
+	b.wantCalls(railtest.Calls{Debits: 2, Lookups: 2})
 }
 
 func TestRequestLostUntilTheTimeout(t *testing.T) {
@@ -286,7 +286,7 @@ func TestRequestLostUntilTheTimeout(t *testing.T) {
 	b.advance(models.AnswerWithin)
 	b.run()
 	b.want("Failed")
-	b.calls(railtest.Calls{Debits: 1, Lookups: 1, Cancels: 1})
+	b.wantCalls(railtest.Calls{Debits: 1, Lookups: 1, Cancels: 1})
 }
 
 // The rail answers at random and workers die until the payment is final. Money has moved if and

@@ -56,7 +56,7 @@ func TestPayerThatCannotBeOpened(t *testing.T) {
 	b.store.SetKeyring(modelstest.Keyring(t, seal.GenerateMasterKey()))
 	b.run()
 	b.want("pending")
-	b.calls(railtest.Calls{})
+	b.wantCalls(railtest.Calls{})
 	alerts, err := b.store.OpenAlerts(t.Context(), 10)
 	if err != nil || len(alerts) != 1 || alerts[0].Kind != models.AlertPartyUnreadable || alerts[0].Subject != b.key() {
 		t.Errorf("alerts %+v, %v", alerts, err)
@@ -64,5 +64,5 @@ func TestPayerThatCannotBeOpened(t *testing.T) {
 	b.advance(models.AnswerWithin)
 	b.run()
 	b.want("Failed")
-	b.calls(railtest.Calls{Cancels: 1})
+	b.wantCalls(railtest.Calls{Cancels: 1})
 }

@@ -21,7 +21,7 @@ func TestClaimWebhooksGivesEachAttemptOnce(t *testing.T) {
 	_, one := w.insert()
 	_, other := w.insert()
 	w.dispatch(one, other)
-	got := w.claimMany(one, other, one)
+	got := w.claimDeliveries(one, other, one)
 	if got[0] == nil || got[1] == nil || got[2] != nil {
 		t.Fatalf("claimed %+v", got)
 	}
@@ -34,7 +34,7 @@ func TestClaimWebhooksGivesEachAttemptOnce(t *testing.T) {
 // claimRacing claims tasks, batched or one by one.
 func (w *webhooks) claimRacing(together bool, tasks []models.TaskID) (got []models.WebhookDelivery, err error) {
 	if together {
-		for _, d := range w.claimMany(tasks...) {
+		for _, d := range w.claimDeliveries(tasks...) {
 			if d != nil {
 				got = append(got, *d)
 			}

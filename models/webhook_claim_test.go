@@ -9,7 +9,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// dispatch claims tasks as a dispatcher does, so that batched claims can lease them.
+// dispatch claims tasks as a dispatcher does.
 func (w *webhooks) dispatch(tasks ...models.TaskID) {
 	w.t.Helper()
 	claimed, err := w.ClaimTasks(w.t.Context(), tasks, models.Dispatch{InFlight: 16},
@@ -19,16 +19,19 @@ func (w *webhooks) dispatch(tasks ...models.TaskID) {
 	}
 }
 
-func (w *webhooks) claimMany(tasks ...models.TaskID) []*models.WebhookDelivery {
+// claimDeliveries claims the attempts of tasks in one call. It returns the delivery of each task,
+// nil where there is none.
+func (w *webhooks) claimDeliveries(tasks ...models.TaskID) []*models.WebhookDelivery {
 	w.t.Helper()
 	var deliveries []*models.WebhookDelivery
-	for _, claimed := range w.claimEach(tasks...) {
+	for _, claimed := range w.claimBatch(tasks...) {
 		deliveries = append(deliveries, claimed.Delivery)
 	}
 	return deliveries
 }
 
-func (w *webhooks) claimEach(tasks ...models.TaskID) []models.WebhookClaimed {
+// claimBatch claims the attempts of tasks in one call, and returns the result of each.
+func (w *webhooks) claimBatch(tasks ...models.TaskID) []models.WebhookClaimed {
 	w.t.Helper()
 	claims := make([]models.WebhookClaim, len(tasks))
 	for i, task := range tasks {
@@ -36,7 +39,7 @@ func (w *webhooks) claimEach(tasks ...models.TaskID) []models.WebhookClaimed {
 	}
 	got, err := w.ClaimWebhooks(w.t.Context(), w.ring, claims, models.SkipLocked)
 	if err != nil || len(got) != len(tasks) {
-		w.t.Fatalf("claim many: %d, %v", len(got), err)
+		w.t.Fatalf("claim batch: %d, %v", len(got), err)
 	}
 	return got
 }
@@ -58,7 +61,8 @@ func (w *webhooks) recordDelivered(deliveries ...*models.WebhookDelivery) {
 	w.recordMany(records...)
 }
 
-// One transaction claims events in every state.
+// One call claims due events, whether or not a dispatcher has claimed their tasks, and leaves out
+// an event that is due later.
 func TestClaimWebhooksTogether(t *testing.T) {
 	t.Parallel()
 	w := newWebhooks(t)
@@ -71,7 +75,7 @@ func TestClaimWebhooksTogether(t *testing.T) {
 		UPDATE webhook_events SET next_attempt_at = svc_now() + 1000 WHERE task_id = ?`, later); err != nil {
 		t.Fatal(err)
 	}
-	got := w.claimMany(undispatched, plain, later)
+	got := w.claimDeliveries(undispatched, plain, later)
 	if got[2] != nil {
 		t.Errorf("took an event that is not due: %+v", got[2])
 	}
@@ -82,7 +86,7 @@ func TestClaimWebhooksTogether(t *testing.T) {
 			t.Fatalf("delivery: %+v", d)
 		}
 	}
-	if again := w.claimEach(plain); again[0] != (models.WebhookClaimed{}) {
+	if again := w.claimBatch(plain); again[0] != (models.WebhookClaimed{}) {
 		t.Errorf("claimed twice: %+v", again[0])
 	}
 	w.claimNothing(plain)
@@ -106,7 +110,7 @@ func TestClaimWebhooksWithoutSecrets(t *testing.T) {
 	other := webhooks{Store: w.Store, t: t, ring: w.ring, site: modelstest.Site(t, w.Store), master: w.master}
 	other.put(models.SiteID{}, "https://two.example/")
 	_, healthy := other.insert()
-	got := w.claimEach(task, healthy)
+	got := w.claimBatch(task, healthy)
 	if !errors.Is(got[0].Err, models.ErrNoWebhookSecret) || got[0].Delivery != nil {
 		t.Errorf("without secrets: %+v", got[0])
 	}
@@ -151,7 +155,7 @@ func TestWebhookClaimForgottenInACrash(t *testing.T) {
 			w.put(models.SiteID{}, "https://one.example/")
 			id, task := w.insert()
 			w.dispatch(task)
-			first := w.claimMany(task)[0]
+			first := w.claimDeliveries(task)[0]
 			for _, forget := range []string{
 				"DELETE FROM webhook_slots",
 				"UPDATE outbox SET epoch = 0, dispatched_at = NULL, redispatch_after = NULL",
@@ -175,7 +179,7 @@ func TestWebhookClaimForgottenInACrash(t *testing.T) {
 			if due := w.due(); len(due) != 1 || due[0].ID != task {
 				t.Errorf("due: %v", due)
 			}
-			if again := w.claimMany(task)[0]; again == nil || again.Number != 2 {
+			if again := w.claimDeliveries(task)[0]; again == nil || again.Number != 2 {
 				t.Errorf("claimed again: %+v", again)
 			}
 		})
@@ -189,7 +193,7 @@ func TestClaimWebhooksKeepsCapacity(t *testing.T) {
 	_, tasks := w.insertMany(models.WebhookFirstWidth + 2)
 	w.dispatch(tasks...)
 	var got []*models.WebhookDelivery
-	for i, claimed := range w.claimEach(tasks...) { // in the order in which they came
+	for i, claimed := range w.claimBatch(tasks...) { // in the order in which they came
 		if fits := i < models.WebhookFirstWidth; (claimed.Delivery != nil) != fits || w.parked(tasks[i]) == fits {
 			t.Errorf("event %d: %+v", i, claimed)
 		}
@@ -205,8 +209,8 @@ func TestClaimWebhooksKeepsCapacity(t *testing.T) {
 		t.Errorf("endpoint after two successes: %+v, %v", endpoint, err)
 	}
 	w.dispatch(over...) // released by the record
-	if d := w.claimMany(over...); d[0] == nil || d[1] == nil {
-		t.Errorf("claimed %v once there was room", d)
+	if d := w.claimDeliveries(over...); d[0] == nil || d[1] == nil {
+		t.Errorf("claimed %v after capacity was free", d)
 	}
 }
 
@@ -221,7 +225,7 @@ func TestClaimWebhooksOfAnOpenEndpoint(t *testing.T) {
 		`UPDATE webhook_endpoints SET open_until = svc_now() + 1000`); err != nil {
 		t.Fatal(err)
 	}
-	w.claimEach(first, second)
+	w.claimBatch(first, second)
 	if !w.parked(first) || !w.parked(second) {
 		t.Error("an event of an open endpoint is not parked")
 	}
@@ -230,7 +234,7 @@ func TestClaimWebhooksOfAnOpenEndpoint(t *testing.T) {
 		t.Fatalf("released %d probes, %v", n, err)
 	}
 	w.dispatch(first)
-	if claimed := w.claimEach(first); claimed[0].Delivery == nil {
+	if claimed := w.claimBatch(first); claimed[0].Delivery == nil {
 		t.Errorf("the probe: %+v", claimed[0])
 	}
 }
@@ -249,13 +253,13 @@ func TestClaimWebhooksWaitsForNoEndpoint(t *testing.T) {
 	if _, err := deciding.ExecContext(t.Context(), `SELECT FROM webhook_endpoints FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	if claimed := w.claimEach(task); claimed[0] != (models.WebhookClaimed{Locked: true}) {
+	if claimed := w.claimBatch(task); claimed[0] != (models.WebhookClaimed{Locked: true}) {
 		t.Errorf("claimed meanwhile: %+v", claimed[0])
 	}
 	if err := deciding.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if claimed := w.claimEach(task); claimed[0].Delivery == nil {
+	if claimed := w.claimBatch(task); claimed[0].Delivery == nil {
 		t.Errorf("claimed afterwards: %+v", claimed[0])
 	}
 }

@@ -110,7 +110,7 @@ func (l *webhookLife) claimSome(t *rapid.T) {
 	if len(l.tasks) > 0 {
 		tasks = append(tasks, rapid.SliceOfN(rapid.SampledFrom(l.tasks), 0, 3).Draw(t, "late tasks")...)
 	}
-	for _, d := range l.claimMany(tasks...) {
+	for _, d := range l.claimDeliveries(tasks...) {
 		if d != nil {
 			l.under = append(l.under, *d)
 		}

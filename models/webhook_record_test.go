@@ -18,7 +18,7 @@ func TestRecordWebhooksTogether(t *testing.T) {
 	w.dispatch(tasks...)
 	verdicts := []models.WebhookVerdict{delivered, retryIn(time.Minute), failed, retryIn(time.Minute)}
 	var records []*models.WebhookRecord
-	for i, d := range w.claimMany(tasks...) {
+	for i, d := range w.claimDeliveries(tasks...) {
 		records = append(records, result(*d, verdicts[i]))
 	}
 	lost := ids[3]
@@ -87,7 +87,7 @@ func TestRecordWebhooksLocksTasksInOrder(t *testing.T) {
 	must(t, err)
 	w.dispatch(first, second)
 	var records []*models.WebhookRecord
-	for _, d := range w.claimMany(first, second) {
+	for _, d := range w.claimDeliveries(first, second) {
 		records = append(records, result(*d, retryIn(time.Minute)))
 	}
 	wantLockedInOrder(t, w.Store, first, second, func() error {
@@ -103,7 +103,7 @@ func (w *webhooks) parkBehind(n int) (deliveries []*models.WebhookDelivery, park
 	w.put(models.SiteID{}, "https://one.example/")
 	_, tasks := w.insertMany(models.WebhookFirstWidth + n)
 	w.dispatch(tasks...)
-	return w.claimMany(tasks...)[:models.WebhookFirstWidth], tasks[models.WebhookFirstWidth:]
+	return w.claimDeliveries(tasks...)[:models.WebhookFirstWidth], tasks[models.WebhookFirstWidth:]
 }
 
 // mostClaims is how many released tasks recordAndClaim claims.

@@ -44,7 +44,7 @@ func (w *webhooks) overfill(n int) (tasks []models.TaskID, sent []*models.Webhoo
 		tasks = append(tasks, task)
 	}
 	w.dispatch(tasks...)
-	for _, d := range w.claimMany(tasks...) {
+	for _, d := range w.claimDeliveries(tasks...) {
 		if d != nil {
 			sent = append(sent, d)
 		}
@@ -64,11 +64,11 @@ func TestReleaseTakesCapacity(t *testing.T) {
 	w.release(0)
 	_, newcomer := w.insert()
 	w.dispatch(newcomer)
-	if claimed := w.claimEach(newcomer); claimed[0] != (models.WebhookClaimed{}) || !w.parked(newcomer) {
+	if claimed := w.claimBatch(newcomer); claimed[0] != (models.WebhookClaimed{}) || !w.parked(newcomer) {
 		t.Errorf("a newcomer: %+v", claimed[0])
 	}
 	w.dispatch(waiting[:free]...)
-	for i, d := range w.claimMany(waiting[:free]...) {
+	for i, d := range w.claimDeliveries(waiting[:free]...) {
 		if d == nil {
 			t.Errorf("event %d was released and not claimed", i)
 		}
@@ -88,7 +88,7 @@ func TestReleasedAndNotLeasedInTime(t *testing.T) {
 	_, err = w.DB().ExecContext(t.Context(), "UPDATE webhook_slots SET until = clock_timestamp()")
 	must(t, err)
 	w.dispatch(waiting...)
-	if claimed := w.claimEach(waiting...); claimed[0].Delivery == nil || !w.parked(waiting[1]) {
+	if claimed := w.claimBatch(waiting...); claimed[0].Delivery == nil || !w.parked(waiting[1]) {
 		t.Errorf("claimed late: %+v", claimed)
 	}
 	w.wantSlots("one is sent", 1, 0)
@@ -99,7 +99,7 @@ func TestReleasedAndThenOpened(t *testing.T) {
 	t.Parallel()
 	for name, claim := range map[string]func(*webhooks, models.TaskID){
 		"alone":     func(w *webhooks, task models.TaskID) { w.claimNothing(task) },
-		"with many": func(w *webhooks, task models.TaskID) { w.claimEach(task) },
+		"with many": func(w *webhooks, task models.TaskID) { w.claimBatch(task) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -127,7 +127,7 @@ func TestReleasedByAnotherEndpoint(t *testing.T) {
 	t.Parallel()
 	for name, claim := range map[string]func(*webhooks, models.TaskID) models.WebhookDelivery{
 		"alone":     func(w *webhooks, task models.TaskID) models.WebhookDelivery { return w.claim(task) },
-		"with many": func(w *webhooks, task models.TaskID) models.WebhookDelivery { return *w.claimMany(task)[0] },
+		"with many": func(w *webhooks, task models.TaskID) models.WebhookDelivery { return *w.claimDeliveries(task)[0] },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -185,7 +185,7 @@ func TestParkedAskTogether(t *testing.T) {
 	if due := w.due(); len(due) != len(waiting) {
 		t.Fatalf("%d of %d ask again", len(due), len(waiting))
 	}
-	for i, claimed := range w.claimEach(waiting...) {
+	for i, claimed := range w.claimBatch(waiting...) {
 		if claimed != (models.WebhookClaimed{}) || !w.parked(waiting[i]) {
 			t.Errorf("event %d: %+v", i, claimed)
 		}
@@ -213,7 +213,7 @@ func TestParkedEventWithCapacity(t *testing.T) {
 	must(t, err)
 	w.advance(time.Hour)
 	w.dispatch(waiting...)
-	if claimed := w.claimEach(waiting...); claimed[0].Delivery == nil {
+	if claimed := w.claimBatch(waiting...); claimed[0].Delivery == nil {
 		t.Errorf("claimed %+v", claimed[0])
 	}
 	w.wantSlots("afterwards", 0, 0)
