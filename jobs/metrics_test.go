@@ -2,6 +2,8 @@ package jobs
 
 import (
 	"log/slog"
+	"maps"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -95,5 +97,28 @@ func TestStateMetricsAreScraped(t *testing.T) {
 	}
 	if got := series(t, registry); len(got) != 0 {
 		t.Errorf("gauges without Postgres: %v", got)
+	}
+}
+
+// svc_pauses counts the organisations whose debits are paused, and says of each queue whether it is
+// paused.
+func TestPausesAreMetered(t *testing.T) {
+	b := newBilling(t)
+	b.pause()
+	for _, q := range []models.Queue{models.QueueDebits, models.QueueWebhooks} {
+		if err := b.store.PauseQueue(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	registry := prometheus.NewRegistry()
+	RegisterStateMetrics(registry, b.store, slog.New(slog.DiscardHandler))
+	got := series(t, registry)
+	maps.DeleteFunc(got, func(name string, _ float64) bool { return !strings.HasPrefix(name, "svc_pauses ") })
+	want := map[string]float64{
+		"svc_pauses debits ": 1, "svc_pauses queue debits": 1, "svc_pauses queue webhooks": 1,
+		"svc_pauses queue checkout": 0,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

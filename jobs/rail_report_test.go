@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -85,34 +84,5 @@ func TestRailReportTimesOut(t *testing.T) {
 		if logged := strings.Contains(log.String(), "cannot record the rail's answers"); logged != tt.logged {
 			t.Errorf("%s: the log is %q", name, log.String())
 		}
-	}
-}
-
-// The metric of pauses counts the organisations, and names each queue.
-func TestPausesAreMetered(t *testing.T) {
-	b := newBilling(t)
-	b.pause()
-	for _, q := range []models.Queue{models.QueueDebits, models.QueueWebhooks} {
-		if err := b.store.PauseQueue(t.Context(), q); err != nil {
-			t.Fatal(err)
-		}
-	}
-	reg := prometheus.NewRegistry()
-	RegisterStateMetrics(reg, b.store, slog.New(slog.DiscardHandler))
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == "svc_pauses" {
-				got[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] = m.GetGauge().GetValue()
-			}
-		}
-	}
-	want := map[string]float64{"debits ": 1, "queue debits": 1, "queue webhooks": 1, "queue checkout": 0}
-	if !maps.Equal(got, want) {
-		t.Errorf("svc_pauses %v, want %v", got, want)
 	}
 }
