@@ -12,8 +12,8 @@ import (
 // paying is a billing whose test plays the workers that execute payments.
 type paying struct {
 	*billing
-	tasks   chan []models.TaskID
-	arrived *arrivals
+	tasks   chan []models.TaskID // the tasks of each started payment
+	arrived *arrivals            // signals each request
 }
 
 func newPaying(t testing.TB) *paying {
@@ -73,7 +73,7 @@ func (c *paying) pay(t testing.TB, code string) models.ClaimedTransaction {
 	return c.claim(t)
 }
 
-// claim claims the newest transaction, as a worker would.
+// claim claims the next transaction in the order of their announcement, as a worker would.
 func (c *paying) claim(t testing.TB) models.ClaimedTransaction {
 	t.Helper()
 	claimed, err := c.store.ClaimTransaction(t.Context(), (<-c.tasks)[0], models.NewLeaseToken())

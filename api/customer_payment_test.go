@@ -69,9 +69,8 @@ func TestCustomerPaymentFaults(t *testing.T) {
 		pay(`[{"lineItemIndex":0,"amount":701,"reason":"r"}]`): {"requests:invalid-field discounts[0].amount"},
 		pay(`[{"lineItemIndex":0,"amount":1.5,"reason":"a\nb"}]`): {"requests:invalid-field discounts[0].amount",
 			"requests:invalid-field discounts[0].reason"},
-		pay(
-			`[{"lineItemIndex":0,"amount":400,"reason":"r"},{"lineItemIndex":1,"amount":9,"reason":"."},{"lineItemIndex":0,"amount":301,"reason":"r"}]`): {
-			"requests:invalid-field discounts[2].amount"},
+		pay(`[{"lineItemIndex":0,"amount":400,"reason":"r"},{"lineItemIndex":1,"amount":9,"reason":"."},
+			{"lineItemIndex":0,"amount":301,"reason":"r"}]`): {"requests:invalid-field discounts[2].amount"},
 	} {
 		c.app.Post(transactions(code), body).Refused(400, faults...)
 	}

@@ -44,8 +44,9 @@ type paginator struct {
 
 func newPaginator(cfg Config) *paginator { return &paginator{cfg.Keys, cfg.PublicBaseURL} }
 
-// openPage returns the page that a request asks for: the page of its cursor, or the first page of
-// the filters that read decodes.
+// openPage returns the query of the page that a request asks for: the one in its cursor, or that of
+// the first page with the filters that read decodes. A refusal of a first page also has the faults
+// that the request's query already had.
 func openPage[F, P any](
 	ctx context.Context, p *paginator, r *Request, read func(*queryReader) F,
 ) (pageQuery[F, P], error) {
@@ -182,7 +183,7 @@ func (in *queryReader) integer(name string, minimum, maximum, otherwise int64) i
 }
 
 // millis decodes a point in time in ms of Unix time, nil if it is absent or invalid. Every 64-bit
-// integer is valid, also before any data.
+// integer is valid, even if it lies outside of the times of all data.
 func (in *queryReader) millis(name string) *models.Millis {
 	n, ok, err := in.r.QueryInt(name, math.MinInt64, math.MaxInt64)
 	in.fault(err)

@@ -43,8 +43,8 @@ func (h *history) export() models.CustomerData {
 	return data
 }
 
-// No dump of the database shows a customer or an agreement, in any encoding, though debits and
-// payments use them.
+// No dump of the database shows a customer or an agreement, as text, in hexadecimal or in base64,
+// though debits and payments use them.
 func TestDumpShowsNoCustomer(t *testing.T) {
 	dsn := modelstest.DSN(t)
 	h := &history{deliveries: newDeliveries(t, "")}
@@ -81,7 +81,8 @@ func TestDumpShowsNoCustomer(t *testing.T) {
 	}
 }
 
-// An erasure waits for open debits, then revokes the link and leaves books and references.
+// An erasure is refused while a debit is open. Afterwards it revokes the link, and leaves books and
+// references.
 func TestEraseCustomer(t *testing.T) {
 	h := newHistory(t)
 	if err := h.store.OpenSandboxAccount(t.Context(), planted.AgreementID, models.BehaviourPays); err != nil {
@@ -121,8 +122,8 @@ func TestEraseCustomer(t *testing.T) {
 	modelstest.AuditRail(t, h.store)
 }
 
-// Parties move to a new master key, and a second call finds
-// nothing left. A party does not open in another row, nor without its key.
+// Parties move to a new master key, and a second call finds nothing left. A party does not open in
+// another row, nor without its key.
 func TestResealParties(t *testing.T) {
 	h := newHistory(t)
 	h.plant()

@@ -17,9 +17,9 @@ const (
 	// progress took longer than reconcileBudget, the run continues for as long again.
 	reconcileBudget = 8 * time.Second
 	// advanceTimeout and recheckTimeout bound the two parts of a run. Their sum is below the
-	// queue's task time-out. Before its first progress, a run lists the debits of reconcile.Overlap
-	// and reconcile.Skew. At 1,000 debits a second, these are 300 pages, and advanceTimeout must
-	// suffice for them.
+	// queue's time-out of a run. Before its first progress, a run lists again the debits of a
+	// period as long as reconcile.Overlap and reconcile.Skew together. At 1,000 debits a second,
+	// these are 300 pages. advanceTimeout must suffice for them.
 	advanceTimeout, recheckTimeout = 80 * time.Second, 30 * time.Second
 	// maxRecheck is the maximum number of differences that a run checks again, and recheckStep the
 	// maximum number in one step.
@@ -44,7 +44,7 @@ type ReconcileRail struct {
 // The reasons for which a run ends early.
 var (
 	errUnfinished = errors.New("jobs: there is more to compare")
-	errOvertaken  = errors.New("jobs: another run has gone on")
+	errOvertaken  = errors.New("jobs: another run has moved ComparedTo")
 )
 
 // Run implements queue.Job.

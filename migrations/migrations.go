@@ -68,7 +68,7 @@ type migration struct {
 }
 
 // errLocked reports a migration that did not get a lock. A migration in one transaction has then
-// changed nothing. The next try repeats the statements of any other.
+// changed nothing. The next try repeats the statements of a migration outside of a transaction.
 var errLocked = errors.New("other transactions hold its locks")
 
 // Up applies all pending migrations in order and returns their number. Concurrent runs wait for

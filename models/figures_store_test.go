@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -53,7 +54,7 @@ SELECT ?0, gen_random_uuid(), CASE WHEN n % 2 = 0 THEN ?1 ELSE '00000000-0000-00
 	1, gen_random_uuid(),
     CASE WHEN n % 10 = 0 THEN clock_timestamp() + interval '1 minute' END FROM generate_series(1, 20) AS n`,
 		site.OrganisationID, site.ID)
-	open := none
+	open := maps.Clone(none)
 	open[models.AlertLateTruth], open[models.AlertRowsUnconfirmed], open["webhookFailed"] = 2, 1, models.MostCounted
 	want := models.Figures{OldestOpenBatch: 7 * 3_600_000, ParkedEndpoints: 2, ParkedEvents: 18, OpenAlerts: open}
 	if diff := cmp.Diff(want, figures(t, store)); diff != "" {
@@ -70,7 +71,7 @@ func TestAlertKindsAreThoseThatAreRaised(t *testing.T) {
 	statements, err := filepath.Glob("*.sql")
 	must(t, err)
 	files = append(files, statements...)
-	// parameters of their statements
+	// The statements of these alerts have the kind as a parameter.
 	raised := map[string]bool{
 		models.AlertRailConflict: true, models.AlertRailForgot: true, models.AlertPartyUnreadable: true,
 		models.AlertTransactionInDoubt: true, models.AlertRailContradiction: true, models.AlertAuditViolation: true,

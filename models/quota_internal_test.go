@@ -219,7 +219,8 @@ func TestQuotaReadingCountsWhatIsPending(t *testing.T) {
 	}
 }
 
-// A failed reading refuses nothing and is not repeated at once.
+// While no reading has succeeded, only reservations count. A failed reading is not repeated at
+// once, and leaves the usage of an earlier reading in force.
 func TestQuotaThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	g := newGauged(10)

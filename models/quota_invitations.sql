@@ -1,8 +1,8 @@
 -- Counts an organisation's customer links in state invited, for the quota of invitations.
 --
 -- link_totals holds a tree of counts for each Site. The last element of its root (level 6, bucket
--- 0) is the Site's total. link_changes holds the changes since then that no sweep has added to the
--- tree yet. The count is the sum of both over all Sites.
+-- 0) is the Site's total. link_changes holds the changes that no sweep has added to the tree yet.
+-- The count is the sum of both over all Sites.
 --
 --   :organisation  the organisation
 SELECT coalesce(sum(invited.links), 0)::bigint

@@ -11,7 +11,7 @@ func MillisOf(t time.Time) Millis { return Millis(t.UnixMilli()) }
 // Time returns the point in time as a time.Time, in UTC.
 func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
 
-// Add moves the point by d, truncated to whole milliseconds.
+// Add returns the point in time d later. It truncates d to whole milliseconds.
 func (m Millis) Add(d time.Duration) Millis { return m + Millis(d.Milliseconds()) }
 
 // Sub returns the duration from o to m.

@@ -34,7 +34,7 @@ func (h heldCommand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	return next
 }
 
-// A shutdown ends in time even if Redis does not answer the servers that deregister.
+// A shutdown ends in time even if Redis never answers the deregistration of an Asynq server.
 func TestShutdownIsBounded(t *testing.T) {
 	t.Parallel()
 	client := queuetest.Client(t, queuetest.Start(t).URL)

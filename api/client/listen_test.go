@@ -85,8 +85,8 @@ func silent(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// A token that is refused after a break is renewed, as often as the service accepts a connection in
-// between. A new token that is refused ends the stream.
+// A refused token is renewed, at most once after each accepted connection. If the new token is
+// refused before a connection is accepted, the stream ends.
 func TestListenRenewsRefusedTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, tokens, _, err := listenSteps(t,
@@ -120,7 +120,7 @@ func TestListenBacksOffWhileItIsRefused(t *testing.T) {
 func TestListenGivesUpSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		falls := func(r *http.Request) (*http.Response, error) {
+		fallsSilent := func(r *http.Request) (*http.Response, error) {
 			out, in := io.Pipe()
 			go func() {
 				_, _ = io.WriteString(in, ": listening\nid: p0\n\nid: p1\ndata: {\"body\":\"1\"}\n\n")
@@ -129,7 +129,7 @@ func TestListenGivesUpSilence(t *testing.T) {
 			}()
 			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: out}, nil
 		}
-		bodies, tokens, _, _ := listenSteps(t, silent, falls, accepted("2"))
+		bodies, tokens, _, _ := listenSteps(t, silent, fallsSilent, accepted("2"))
 		if strings.Join(bodies, " ") != "1 2" || len(tokens) != 3 {
 			t.Errorf("%d connections, deliveries %v", len(tokens), bodies)
 		}

@@ -15,7 +15,7 @@ import (
 	"partnerbilling/models/modelstest"
 )
 
-// stallingRail delays debits while it stalled. Once released, it reports them as unavailable:
+// stallingRail delays debits while it is stalled. Once released, it reports them as unavailable:
 // nothing was debited, and the holder of the lease may try again.
 type stallingRail struct {
 	*railtest.Scripted
