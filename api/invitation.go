@@ -39,7 +39,7 @@ func (i *invitations) create(ctx context.Context, r *Request) error {
 	expiresAt, _ := body.OptionalInt("expiresAt", strictjson.AtLeast(1))
 	in.ExpiresAt = models.Millis(expiresAt)
 	if err := r.BodyError(body); err != nil {
-		return err
+		return r.joinExpiryFault(ctx, err, i.store, in.ExpiresAt, models.CheckInvitationExpiry)
 	}
 	key, err := i.keys.Current(ctx, models.KeySignupLink)
 	if err != nil {

@@ -34,6 +34,10 @@ func TestInvitationAnswers(t *testing.T) {
 		b.Post(b.customers("/invitations"), `{"customerReference":"..","expiresAt":"soon"}`).Expect(400))
 	golden(t, "invitation-invalid-expiry",
 		b.Post(b.customers("/invitations"), `{"customerReference":"r","expiresAt":1}`).Expect(400))
+	b.Post(b.customers("/invitations"), `{"customerReference":"..","expiresAt":1}`).Refused(400,
+		"invitations:invalid-field customerReference", "invitations:invalid-field expiresAt")
+	b.Post(b.customers("/invitations"), map[string]any{"customerReference": "..", "expiresAt": noon.Add(time.Hour)}).
+		Refused(400, "invitations:invalid-field customerReference")
 }
 
 func TestInvitationExpiry(t *testing.T) {

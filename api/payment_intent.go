@@ -117,7 +117,7 @@ func amountPaid(p *models.PaymentIntent) *models.Amount {
 func (p *paymentIntents) create(ctx context.Context, r *Request) error {
 	in, err := p.read(r)
 	if err != nil {
-		return err
+		return r.joinExpiryFault(ctx, err, p.store, in.ExpiresAt, models.CheckIntentExpiry)
 	}
 	intent, replayed, err := p.store.CreatePaymentIntent(ctx, in, idempotencyKey(r))
 	if err != nil {

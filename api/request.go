@@ -94,6 +94,27 @@ func (r *Request) BodyError(fields strictjson.Fields) error {
 	return BodyError(r.area(), fields.Faults())
 }
 
+// joinExpiryFault adds the fault of an expiry that check refuses to faults, the error about a
+// refused body. One answer then lists every fault. An expiry of 0 is absent. If the clock cannot be
+// read, the answer lists faults alone.
+func (r *Request) joinExpiryFault(
+	ctx context.Context, faults error, store *models.Store, expiresAt models.Millis,
+	check func(expiresAt, now models.Millis) error,
+) error {
+	if expiresAt == 0 {
+		return faults
+	}
+	now, err := store.Now(ctx)
+	if err != nil {
+		return faults
+	}
+	var field *models.FieldError
+	if errors.As(check(expiresAt, now), &field) {
+		return joinFaults(faults, errorOf(r.area(), field).Faults)
+	}
+	return faults
+}
+
 // Header returns a header of the request, "" if it is absent.
 func (r *Request) Header(name string) string { return string(r.fast.Request.Header.Peek(name)) }
 

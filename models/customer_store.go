@@ -98,10 +98,21 @@ func insertLink(ctx context.Context, tx postgres.Tx, in NewInvitation) (Customer
 
 // whyNoLink returns the reason for which inviteSQL made no link.
 func whyNoLink(expiresAt, now Millis) error {
-	if expiresAt != 0 && (expiresAt < now.Add(MinInvitationLife) || expiresAt > now.Add(MaxInvitationLife)) {
-		return &FieldError{Field: "expiresAt", Message: "must be 5 minutes to 30 days ahead"}
+	if expiresAt != 0 {
+		if err := CheckInvitationExpiry(expiresAt, now); err != nil {
+			return err
+		}
 	}
 	return ErrCustomerReferenceActive
+}
+
+// CheckInvitationExpiry returns a *FieldError unless CreateInvitation accepts the expiry at the
+// given time.
+func CheckInvitationExpiry(expiresAt, now Millis) error {
+	if expiresAt.isAhead(now, MinInvitationLife, MaxInvitationLife) {
+		return nil
+	}
+	return &FieldError{Field: "expiresAt", Message: "must be 5 minutes to 30 days ahead"}
 }
 
 // LiveInvitation returns the newest link of a reference if that link is an invitation that can

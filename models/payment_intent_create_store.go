@@ -132,10 +132,22 @@ func (n *insertedIntent) made(inserted bool, err error) (PaymentIntent, error) {
 	case err != nil: // the caller may have left while the insertion goes on
 		return PaymentIntent{}, err
 	case !inserted:
-		return PaymentIntent{}, &FieldError{Field: "expiresAt", Message: "must be 1 minute to 24 hours ahead"}
+		return PaymentIntent{}, errIntentExpiry
 	default:
 		return n.intent, nil
 	}
+}
+
+// errIntentExpiry describes the bounds MinIntentLife and MaxIntentLife.
+var errIntentExpiry = &FieldError{Field: "expiresAt", Message: "must be 1 minute to 24 hours ahead"}
+
+// CheckIntentExpiry returns a *FieldError unless CreatePaymentIntent accepts the expiry at the
+// given time.
+func CheckIntentExpiry(expiresAt, now Millis) error {
+	if expiresAt.isAhead(now, MinIntentLife, MaxIntentLife) {
+		return nil
+	}
+	return errIntentExpiry
 }
 
 // intentArrays returns the arguments of insertIntentsSQL.

@@ -17,6 +17,11 @@ func (m Millis) Add(d time.Duration) Millis { return m + Millis(d.Milliseconds()
 // Sub returns the duration from o to m.
 func (m Millis) Sub(o Millis) time.Duration { return time.Duration(m-o) * time.Millisecond }
 
+// isAhead reports whether m is at least the duration least and at most the duration most after now.
+func (m Millis) isAhead(now Millis, least, most time.Duration) bool {
+	return m >= now.Add(least) && m <= now.Add(most)
+}
+
 // Age is a duration that a statement has computed, in milliseconds.
 type Age int64
 
