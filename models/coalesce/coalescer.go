@@ -4,6 +4,7 @@ package coalesce
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -17,13 +18,18 @@ const (
 	coalescerTimeout = 10 * time.Second
 )
 
+// ErrTimeout is the cause, by context.Cause, of the end of a batched call's context at its deadline.
+// It tells the call that the batch took too long, and that no caller has given up.
+var ErrTimeout = errors.New("coalesce: the batched call took too long")
+
 // Coalescer merges concurrent calls into one batched call. Requests that arrive during a batched
 // call form the next batch, so an idle Coalescer adds no delay unless MinInterval is set. It runs
 // one goroutine, and only while requests wait. It is safe for concurrent use.
 type Coalescer[A, R any] struct {
 	// Call answers a batch of at most 256 requests. It returns one value for each request, in their
-	// order, or an error for all of them. Its context has a deadline of 10 s and does not end with
-	// any caller's context. A panic of Call becomes an error that wraps ErrPanic.
+	// order, or an error for all of them. Its context has a deadline of 10 s, with the cause
+	// ErrTimeout, and does not end with any caller's context. A panic of Call becomes an error that
+	// wraps ErrPanic.
 	Call func(ctx context.Context, requests []A) ([]R, error)
 	// MinInterval is the minimum time between batches. A full batch starts at once. So does a batch
 	// after MinInterval without one. 0: no minimum.
@@ -119,7 +125,7 @@ func (c *Coalescer[A, R]) pause() {
 
 // answer makes one batched call and sends each request its answer.
 func (c *Coalescer[A, R]) answer(ctx context.Context, batch []coalesced[A, R]) {
-	ctx, cancel := context.WithTimeout(ctx, coalescerTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, coalescerTimeout, ErrTimeout)
 	defer cancel()
 	requests := make([]A, len(batch))
 	for i := range batch {

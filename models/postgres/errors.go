@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"partnerbilling/models/coalesce"
 )
 
 // ErrUnavailable says that Postgres is unreachable, or that too many calls wait for it. It is
@@ -46,9 +48,11 @@ func IsLockTimeout(err error) bool {
 func isReadOnlyCode(code string) bool { return code == codeReadOnly }
 
 // classify wraps errors of an unavailable Postgres in ErrUnavailable. Errors caused by the end of
-// the caller's own context stay as they are.
+// the caller's own context stay as they are. The deadline of a batched call belongs to no caller:
+// it passes only while Postgres does not answer in time.
 func classify(ctx context.Context, err error) error {
-	if ctx.Err() != nil || errors.Is(err, ErrUnavailable) || !isConnectionError(err) {
+	gaveUp := ctx.Err() != nil && !errors.Is(context.Cause(ctx), coalesce.ErrTimeout)
+	if gaveUp || errors.Is(err, ErrUnavailable) || !isConnectionError(err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)

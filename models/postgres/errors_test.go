@@ -1,11 +1,15 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"partnerbilling/models/coalesce"
+	"partnerbilling/models/modelstest"
 	"partnerbilling/models/postgres"
 )
 
@@ -26,6 +30,30 @@ func TestIsUntouched(t *testing.T) {
 	} {
 		if got := postgres.IsUntouched(c.err); got != c.want {
 			t.Errorf("%v: %t, want %t", c.err, got, c.want)
+		}
+	}
+}
+
+// A frozen Postgres is unavailable to a batched call that reaches its deadline. A caller whose own
+// context ends learns nothing about Postgres.
+func TestDeadlineOfABatchedCall(t *testing.T) {
+	t.Parallel()
+	line, dsn := modelstest.Wire(t, modelstest.DSN(t))
+	db := open(t, postgres.Config{DSN: dsn, MaxConns: 2})
+	openConns(t, db, 2)
+	line.Freeze()
+	for name, c := range map[string]struct {
+		cause       error
+		unavailable bool
+	}{
+		"batched call": {coalesce.ErrTimeout, true},
+		"caller":       {nil, false},
+	} {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, c.cause)
+		err := db.InTx(ctx, func(postgres.Tx) error { return nil })
+		cancel()
+		if err == nil || errors.Is(err, postgres.ErrUnavailable) != c.unavailable {
+			t.Errorf("%s: error %v, want ErrUnavailable: %t", name, err, c.unavailable)
 		}
 	}
 }
