@@ -67,13 +67,26 @@ func (f *fleet) perWorker(shared time.Duration) time.Duration {
 }
 
 // count asks Redis for the running workers. If Redis does not answer, the last count stays valid.
-func (f *fleet) count(context.Context) error {
-	servers, err := f.inspector.Servers()
-	if err != nil {
-		return fmt.Errorf("queue: count the fleet: %w", logs.OfRedis(err))
+// Asynq's inspector takes no context. Once ctx ends, count therefore leaves the inspector alone,
+// whose commands end by their own time-outs.
+func (f *fleet) count(ctx context.Context) error {
+	counted := make(chan error, 1)
+	go func() {
+		servers, err := f.inspector.Servers()
+		if err == nil {
+			f.record(servers)
+		}
+		counted <- logs.OfRedis(err)
+	}()
+	select {
+	case err := <-counted:
+		if err != nil {
+			return fmt.Errorf("queue: count the fleet: %w", err)
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	f.record(servers)
-	return nil
 }
 
 // record counts workers and slots from the running Asynq servers. A worker is a process with one or

@@ -2,10 +2,14 @@ package queue
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"net"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"partnerbilling/models"
 )
@@ -66,5 +70,22 @@ func TestFleetCountsWorkersAndSlots(t *testing.T) {
 				t.Errorf("%s: %s has %d slots, want %d; absent: %t", name, q, f.slots(q), want, f.isAbsent(q))
 			}
 		}
+	}
+}
+
+// A dispatcher that shuts down does not wait for a count while Redis hangs.
+func TestCountEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0") // accepts nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	client := redis.NewClient(&redis.Options{Addr: silent.Addr().String()})
+	defer func() { _ = client.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := newFleet(client).count(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("the count ended with %v", err)
 	}
 }
