@@ -85,6 +85,7 @@ type chaos struct {
 
 	mu        sync.Mutex
 	performed []fault // faults that were injected
+	skipped   int     // number of faults that found nothing to act on
 }
 
 // chaosPlan holds the parameters that determine a run.
@@ -185,12 +186,18 @@ func (c *chaos) runUnderFaults(ctx context.Context) error {
 			if !sleep(ctx, f.At-time.Since(began)) {
 				return nil
 			}
-			if err := c.fleet.inject(ctx, f); err != nil && ctx.Err() == nil {
-				return fmt.Errorf("fault %s: %w", f, err)
-			}
+			err := c.fleet.inject(ctx, f)
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.performed = append(c.performed, f)
+			switch {
+			case errors.Is(err, errNothingInFlight):
+				c.skipped++
+				c.printf("skipped: %s: %v", f, err)
+			case err != nil && ctx.Err() == nil:
+				return fmt.Errorf("fault %s: %w", f, err)
+			default:
+				c.performed = append(c.performed, f)
+			}
 			return nil
 		})
 	}

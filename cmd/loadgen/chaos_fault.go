@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -69,9 +70,14 @@ func (c *chaosFleet) inject(ctx context.Context, f fault) error {
 	}
 }
 
-// retryUntilDone calls do until do succeeds or ctx ends. At first, do may fail because of other
-// faults.
+// retryWithin bounds retryUntilDone. It exceeds the time for which other faults make do fail.
+const retryWithin = 2 * time.Minute
+
+// retryUntilDone calls do until do succeeds, ctx ends, or retryWithin has passed. At first, do may
+// fail because of other faults. The error is that of the last call.
 func retryUntilDone(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, retryWithin)
+	defer cancel()
 	for {
 		attemptCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		err := do(attemptCtx)
@@ -102,8 +108,8 @@ func (c *chaosFleet) breakWire(ctx context.Context, f fault, defect wire.Fault) 
 }
 
 // errNothingInFlight reports that a fault would have no effect now, since no task is in flight.
-// inject then tries again.
-var errNothingInFlight = fmt.Errorf("no task is in flight")
+// inject tries again for retryWithin. After the partners' last rows no task comes.
+var errNothingInFlight = errors.New("no task is in flight")
 
 // duplicate enqueues up to f.Amount tasks in flight twice more, under ids in Redis other than those
 // of their dispatches. It also enqueues the tasks of the previous duplicate fault, which may be
