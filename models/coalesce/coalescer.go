@@ -18,8 +18,8 @@ const (
 	coalescerTimeout = 10 * time.Second
 )
 
-// ErrTimeout is the cause, by context.Cause, of the end of a batched call's context at its deadline.
-// It tells the call that the batch took too long, and that no caller has given up.
+// ErrTimeout is the cause, by context.Cause, of the end of a batched call's context at its
+// deadline. It tells the call that the batch took too long, and that no caller has given up.
 var ErrTimeout = errors.New("coalesce: the batched call took too long")
 
 // Coalescer merges concurrent calls into one batched call. Requests that arrive during a batched
