@@ -23,10 +23,14 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		rowsSettled: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "svc_rows_settled_total", Help: "Rows that were settled or corrected, by outcome.",
+			Name: "svc_rows_settled_total",
+			Help: "Rows that debit tasks settled or corrected, by outcome. Not counted: rows that a cancellation, " +
+				"the closing of an overdue batch or an operator's decision settled or corrected.",
 		}, []string{"outcome"}),
 		transactions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "svc_transactions_total", Help: "Checkout transactions that reached a final status, by status.",
+			Name: "svc_transactions_total",
+			Help: "Checkout transactions that payment tasks ended, by status. Not counted: transactions that an " +
+				"operator's decision ended, and payment intents without a transaction.",
 		}, []string{"status"}),
 		railCalls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "svc_rail_call_seconds",
