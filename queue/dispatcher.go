@@ -105,6 +105,10 @@ func NewDispatcher(store *models.Store, client redis.UniversalClient, cfg Dispat
 	}
 }
 
+// Workers returns the number of running workers, as last counted: 0 before the first count. If
+// Redis does not answer, the last count stays valid.
+func (d *Dispatcher) Workers() int { return int(d.fleet.workers.Load()) }
+
 // Notify queues tasks for inline dispatch, right after the commit that wrote them. It never blocks:
 // if the buffer is full, the workers' loops find the tasks.
 func (d *Dispatcher) Notify(tasks []models.TaskID) {

@@ -22,25 +22,26 @@ const (
 	// requestInterval is the minimum pause after a request that got fewer tokens than it asked for.
 	// At a high rate several tokens have accrued by then.
 	requestInterval = 10 * time.Millisecond
-	// localPeriod is how long a process uses its own limiter after a failed request. Its burst, one
-	// second's tokens, exceeds what accrues while the next request fails.
+	// localPeriod is how long a process uses its own limiter after a failed request.
 	localPeriod = time.Second
 )
 
 // FleetLimiter is a token bucket that all processes on one Redis share. While Redis does not
-// answer, each process limits itself to the full rate. The fleet may then exceed the rate, but does
-// not stand still. Within a process, waiting organisations get tokens in rotation, however many
-// tokens each wants. A FleetLimiter is safe for concurrent use.
+// answer, each process limits itself to an equal part of the rate. Within a process, waiting
+// organisations get tokens in rotation, however many tokens each wants. A FleetLimiter is safe for
+// concurrent use.
 type FleetLimiter struct {
 	shared     *redis_rate.Limiter
-	local      *rate.Limiter
 	name       string
+	perSecond  float64
+	processes  func() int // the number of processes that share the rate
 	limit      redis_rate.Limit
 	requesting chan struct{} // full while one waiter requests tokens for all waiters
 
-	// Only the requesting waiter uses these two.
-	nextRequest time.Time // earliest time of the next request
-	localUntil  time.Time // the process uses its own limiter until then
+	// Only the requesting waiter uses these three.
+	nextRequest time.Time     // earliest time of the next request
+	local       *rate.Limiter // of this process; nil if the last request succeeded
+	localUntil  time.Time     // the process uses local until then
 
 	mu       sync.Mutex                               // guards the fields below, and the tokens of waiters
 	waiting  map[models.OrganisationID][]*tokenWaiter // in order of arrival
@@ -57,11 +58,17 @@ type tokenWaiter struct {
 
 // NewFleetLimiter returns the limiter of the given name. Limiters of the same name on one Redis
 // share their tokens. The limiter allows perSecond tokens a second, with bursts of one second's
-// tokens, at least one. perSecond must be above 0.
-func NewFleetLimiter(client redis.UniversalClient, name string, perSecond float64) *FleetLimiter {
+// tokens, at least one. perSecond must be above 0. While Redis does not answer, the process takes
+// an equal part of the rate among as many processes as processes returns; nil or 0: it is alone.
+func NewFleetLimiter(
+	client redis.UniversalClient, name string, perSecond float64, processes func() int,
+) *FleetLimiter {
 	burst := max(1, int(perSecond))
+	if processes == nil {
+		processes = func() int { return 1 }
+	}
 	return &FleetLimiter{
-		shared: redis_rate.NewLimiter(client), local: rate.NewLimiter(rate.Limit(perSecond), burst), name: name,
+		shared: redis_rate.NewLimiter(client), name: name, perSecond: perSecond, processes: processes,
 		limit:      redis_rate.Limit{Rate: 1, Burst: burst, Period: time.Duration(float64(time.Second) / perSecond)},
 		requesting: make(chan struct{}, 1), waiting: map[models.OrganisationID][]*tokenWaiter{},
 	}
@@ -123,12 +130,14 @@ func (l *FleetLimiter) request(ctx context.Context, w *tokenWaiter) {
 		l.takeLocal(ctx, w)
 		return
 	}
+	began := time.Now() //nolint:forbidigo // local tokens accrue by the clock of the process
 	tokens, wait, err := l.fetch(ctx, wanted)
 	if err != nil {
-		l.localUntil = time.Now().Add(localPeriod) //nolint:forbidigo // only for a pause
+		l.startLocal(began)
 		l.takeLocal(ctx, w)
 		return
 	}
+	l.local = nil
 	if tokens < wanted {
 		now := time.Now() //nolint:forbidigo // only for a pause; tokens accrue by the clock of Redis
 		l.nextRequest = now.Add(max(wait, requestInterval))
@@ -136,11 +145,28 @@ func (l *FleetLimiter) request(ctx context.Context, w *tokenWaiter) {
 	l.give(tokens) // even if w has given up: the tokens belong to the other waiters
 }
 
+// startLocal begins a period of the process's own limiter, after a request that began at began and
+// failed. The limiter is empty at first: the shared tokens of that time may have been taken. It
+// keeps what accrues while further requests fail.
+func (l *FleetLimiter) startLocal(began time.Time) {
+	perSecond := l.perSecond / float64(max(1, l.processes()))
+	burst := max(1, int(perSecond))
+	if l.local == nil {
+		l.local = rate.NewLimiter(rate.Limit(perSecond), burst)
+		l.local.AllowN(began, burst)
+	}
+	l.local.SetLimit(rate.Limit(perSecond))
+	l.local.SetBurst(burst)
+	l.localUntil = time.Now().Add(localPeriod) //nolint:forbidigo // only for a pause
+}
+
 // takeLocal waits for a token of this process's own limiter. It distributes that token and the
-// others that waiters want and the limiter has by then.
+// others that waiters want and the limiter has by then. It gives up when the period of the limiter
+// ends.
 func (l *FleetLimiter) takeLocal(ctx context.Context, w *tokenWaiter) {
 	reservation := l.local.Reserve()
-	if !l.pause(ctx, w, reservation.Delay()) {
+	delay, left := reservation.Delay(), time.Until(l.localUntil)
+	if !l.pause(ctx, w, min(delay, left)) || delay > left {
 		reservation.Cancel()
 		return
 	}

@@ -28,7 +28,7 @@ type limiterModel struct {
 // the oldest waiter comes first.
 func TestFleetLimiterDistributesFairly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &limiterModel{limiter: NewFleetLimiter(nil, "rail", 100)}
+		m := &limiterModel{limiter: NewFleetLimiter(nil, "rail", 100, nil)}
 		t.Repeat(map[string]func(*rapid.T){
 			"join": func(t *rapid.T) {
 				organisation := models.OrganisationID{byte(rapid.IntRange(1, 4).Draw(t, "organisation"))}
@@ -177,7 +177,7 @@ func TestTokensAreNotLostWithTheRequestingWaiter(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	client.AddHook(cancelAfterScript{cancel})
-	limiter := NewFleetLimiter(client, "rail", 1)
+	limiter := NewFleetLimiter(client, "rail", 1, nil)
 	other := limiter.join(models.OrganisationID{1}, 1)
 	if got := limiter.Take(ctx, models.OrganisationID{2}, 1); got != 0 || !isServed(other) {
 		t.Errorf("the requesting waiter has %d tokens, and the other %d", got, other.tokens)

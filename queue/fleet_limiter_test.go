@@ -26,7 +26,7 @@ func TestFleetLimiterIsSharedByProcesses(t *testing.T) {
 	began := time.Now()
 	var group errgroup.Group
 	for range 2 { // processes
-		limiter := queue.NewFleetLimiter(queuetest.Client(t, url), "rail", perSecond)
+		limiter := queue.NewFleetLimiter(queuetest.Client(t, url), "rail", perSecond, nil)
 		for range 5 {
 			group.Go(func() error {
 				for left := tokens / 2 / 5; left > 0; {
@@ -48,7 +48,7 @@ func TestFleetLimiterIsSharedByProcesses(t *testing.T) {
 // One call of Take gets several tokens, up to those of one request.
 func TestFleetLimiterHandsOutSeveralTokensAtOnce(t *testing.T) {
 	t.Parallel()
-	limiter := queue.NewFleetLimiter(queuetest.Client(t, queuetest.Redis(t)), "rail", 40)
+	limiter := queue.NewFleetLimiter(queuetest.Client(t, queuetest.Redis(t)), "rail", 40, nil)
 	for _, want := range []struct{ wanted, got int }{{0, 0}, {-1, 0}, {5, 5}, {100, 32}} {
 		if got := limiter.Take(t.Context(), models.OrganisationID{1}, want.wanted); got != want.got {
 			t.Errorf("%d tokens of %d, want %d", got, want.wanted, want.got)
@@ -62,7 +62,7 @@ func TestFleetLimiterHandsOutWhatItTakes(t *testing.T) {
 	t.Parallel()
 	const perSecond = 150
 	client := queuetest.Client(t, queuetest.Redis(t))
-	limiter := queue.NewFleetLimiter(client, "rail", perSecond)
+	limiter := queue.NewFleetLimiter(client, "rail", perSecond, nil)
 	take := func(tokens int) {
 		for tokens > 0 {
 			tokens -= limiter.Take(t.Context(), models.OrganisationID{}, min(tokens, 10))
@@ -87,7 +87,7 @@ func TestFleetLimiterHandsOutWhatItTakes(t *testing.T) {
 func TestFleetLimiterWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := queuetest.Start(t)
-	limiter := queue.NewFleetLimiter(queuetest.Client(t, server.URL), "rail", 1000)
+	limiter := queue.NewFleetLimiter(queuetest.Client(t, server.URL), "rail", 1000, nil)
 	server.Kill()
 	for range 10 {
 		if n := limiter.Take(t.Context(), models.OrganisationID{}, 3); n < 1 || n > 3 {
@@ -135,7 +135,7 @@ func TestFleetLimiterWithAHangingRedis(t *testing.T) {
 	client := target.Connect()
 	t.Cleanup(func() { _ = client.Close() })
 	const perSecond, tokens, each = 1000, 2000, 5
-	limiter := queue.NewFleetLimiter(client, "rail", perSecond)
+	limiter := queue.NewFleetLimiter(client, "rail", perSecond, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	began, taken := time.Now(), 0
@@ -158,7 +158,7 @@ func TestFleetLimiterRotatesOrganisations(t *testing.T) {
 	for name, each := range map[string]int{"one at a time": 1, "many at a time": 100} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			limiter := queue.NewFleetLimiter(queuetest.Client(t, queuetest.Redis(t)), "rail", 20)
+			limiter := queue.NewFleetLimiter(queuetest.Client(t, queuetest.Redis(t)), "rail", 20, nil)
 			large, small := models.OrganisationID{1}, models.OrganisationID{2}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -236,7 +236,7 @@ func TestFleetLimiterHandsOutWhatIsAllowed(t *testing.T) {
 			counter, client := &allowances{}, queuetest.Client(t, url)
 			client.AddHook(counter)
 			counters = append(counters, counter)
-			limiter := queue.NewFleetLimiter(client, name, perSecond)
+			limiter := queue.NewFleetLimiter(client, name, perSecond, nil)
 			for i := range rapid.IntRange(1, 6).Draw(rt, "callers") {
 				wanted := rapid.IntRange(1, 60).Draw(rt, "wanted")
 				givesUp := rapid.IntRange(0, 4).Draw(rt, "gives up") == 0

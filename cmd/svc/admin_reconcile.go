@@ -108,7 +108,7 @@ func (c *Config) openAdminRail(store *models.Store) (rail.Rail, func() error, er
 		}
 		client = address.Connect()
 	}
-	gateway, err := c.openGateway(client)
+	gateway, err := c.openGateway(client, nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -63,7 +63,7 @@ func (s *service) railLookUp(store *models.Store) (func(context.Context, string)
 	if s.cfg.railName() == railHTTP && (s.cfg.RailURL == "" || s.cfg.RailKey == "") {
 		return nil, nil
 	}
-	payments, _, err := s.openRail(store)
+	payments, _, err := s.openRail(store, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -32,10 +32,6 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 	if err := s.join(ctx, store, true); err != nil {
 		return err
 	}
-	payments, concurrency, err := s.openRail(store)
-	if err != nil {
-		return err
-	}
 	tracer, err := s.tracer(ctx)
 	if err != nil {
 		return err
@@ -43,6 +39,10 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 	dispatcher := queue.NewDispatcher(store, s.redis, queue.DispatcherConfig{
 		InFlight: s.cfg.InFlight, Recurring: jobs.Recurring, Tracer: tracer, Log: s.log,
 	})
+	payments, concurrency, err := s.openRail(store, dispatcher.Workers)
+	if err != nil {
+		return err
+	}
 	metrics := jobs.NewMetrics(s.metrics)
 	var server *queue.Server
 	server = queue.NewServer(s.redis, jobs.New(jobs.Config{
@@ -96,12 +96,14 @@ func (s *service) awaitRedis(ctx context.Context) bool {
 
 // openRail creates the rail adapter, and returns the number of debits that may be in flight on it.
 // The sandbox rail has capacity for all tasks of the worker, so that slow accounts in batches do
-// not delay payments.
-func (s *service) openRail(store *models.Store) (payments rail.Rail, concurrency int, err error) {
+// not delay payments. workers counts the workers of the fleet; nil: see openGateway.
+func (s *service) openRail(
+	store *models.Store, workers func() int,
+) (payments rail.Rail, concurrency int, err error) {
 	if s.cfg.railName() == railSandbox {
 		return rail.NewSandbox(store), s.cfg.Concurrency*models.ChunkRows + s.cfg.CheckoutConcurrency, nil
 	}
-	gateway, err := s.cfg.openGateway(s.redis)
+	gateway, err := s.cfg.openGateway(s.redis, workers)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -110,8 +112,9 @@ func (s *service) openRail(store *models.Store) (payments rail.Rail, concurrency
 }
 
 // openGateway creates the rail adapter of a payment gateway. All processes share SVC_RAIL_RATE
-// through client, a client of Redis. client may be nil if no rate is set.
-func (c *Config) openGateway(client redis.UniversalClient) (*rail.HTTP, error) {
+// through client, a client of Redis. client may be nil if no rate is set. While Redis does not
+// answer, each process takes an equal part for as many as workers returns; nil: it is alone.
+func (c *Config) openGateway(client redis.UniversalClient, workers func() int) (*rail.HTTP, error) {
 	key, err := c.railKey()
 	if err != nil {
 		return nil, err
@@ -125,7 +128,7 @@ func (c *Config) openGateway(client redis.UniversalClient) (*rail.HTTP, error) {
 		Key: key, Concurrency: c.RailConcurrency,
 	}
 	if c.RailRate > 0 {
-		cfg.Limiter = queue.NewFleetLimiter(client, "rail", c.RailRate)
+		cfg.Limiter = queue.NewFleetLimiter(client, "rail", c.RailRate, workers)
 	}
 	gateway, err := rail.NewHTTP(cfg)
 	if err != nil {
