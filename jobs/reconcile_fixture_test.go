@@ -48,11 +48,14 @@ func onEachRail(t *testing.T, test func(b *books)) {
 	}
 }
 
+// lookups is the maximum number of look-ups in flight of one comparison.
+const lookups = 2
+
 func newBooks(t *testing.T, store *models.Store, r rail.Rail) *books {
 	modelstest.SetClock(t, store, noon)
 	b := &books{T: t, store: store, site: modelstest.Site(t, store), rail: r}
 	b.job = &ReconcileRail{
-		Comparer: &reconcile.Comparer{Store: store, Rail: r}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Comparer: &reconcile.Comparer{Store: store, Rail: r, Lookups: lookups}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	}
 	return b
 }
