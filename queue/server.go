@@ -48,6 +48,10 @@ const (
 	// webhookForwardInterval is forwardInterval for webhooks. It is shorter, because hanging
 	// endpoints cause many retries, which would otherwise become pending in bursts.
 	webhookForwardInterval = 250 * time.Millisecond
+	// pollGrace is how long Shutdown waits for the polls that are under way before it cancels the
+	// runs. While Redis hangs, a poll ends only after the time-outs of its command. A run that such
+	// a poll begins later finds its context cancelled, and is retried.
+	pollGrace = 500 * time.Millisecond
 )
 
 // Server fetches tasks from Redis and runs their jobs.
@@ -224,20 +228,27 @@ func (s *Server) runJob(ctx context.Context, task models.Task) (err error) {
 }
 
 // Shutdown stops fetching and cancels the contexts of the running tasks. It then waits until their
-// runs have returned, for ShutdownTimeout at most.
+// runs have returned. It takes ShutdownTimeout at most.
 func (s *Server) Shutdown() {
+	timeout, stopTimer := context.WithTimeout(context.Background(), s.shutdownTimeout)
+	defer stopTimer()
 	s.gate.open()
-	s.eachServer((*asynq.Server).Stop) // each waits for its poll, which may be long if Redis hangs
-	s.cancel()
-	done := make(chan struct{})
+	stopped, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
+		s.eachServer((*asynq.Server).Stop) // each waits for its poll
+		close(stopped)
 		s.eachServer((*asynq.Server).Shutdown)
 		s.running.Wait()
 	}()
 	select {
+	case <-stopped:
+	case <-time.After(min(pollGrace, s.shutdownTimeout)):
+	}
+	s.cancel()
+	select {
 	case <-done:
-	case <-time.After(s.shutdownTimeout):
+	case <-timeout.Done():
 	}
 	if err := s.closeGated(); err != nil {
 		s.log.Warn("cannot close the connections to Redis", "error", err)
