@@ -26,8 +26,8 @@ const (
 	folderName = "folder"
 )
 
-// durableBase is the parent of the servers' folders of root's data folders, for data folders that
-// the unprivileged account cannot reach.
+// durableBase is the parent of servers' folders outside of their data folders. A root process uses
+// it if the servers' account cannot reach the data folder.
 const durableBase = "/var/lib/svc-local"
 
 // serversDir is the folder with the servers' files, locked by this process.
@@ -56,6 +56,9 @@ func openServersDir(o Options) (*serversDir, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
 	acc, err := serverAccount(dir)
 	if err != nil {
 		return nil, err
@@ -81,7 +84,7 @@ func openServersDir(o Options) (*serversDir, error) {
 }
 
 // locateServersDir returns the folder for the servers' files of the data folder dir: dir/servers
-// or, if that is a link, the link's target. It creates a missing folder.
+// or, if that is a link, the link's target. It creates a missing folder. dir has no symbolic links.
 func locateServersDir(dir string, acc account, ephemeral bool) (string, error) {
 	link := filepath.Join(dir, serversName)
 	real, err := filepath.EvalSymlinks(link)
