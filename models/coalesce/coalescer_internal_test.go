@@ -3,13 +3,15 @@ package coalesce
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 )
 
-func TestCoalescerDoesAsOneWhatComesMeanwhile(t *testing.T) {
+// Requests that arrive during a batched call form the next batch. Its error reaches all of them.
+func TestCoalescerMergesRequestsDuringACall(t *testing.T) {
 	t.Parallel()
 	began, goOn := make(chan []int), make(chan error)
 	c := Coalescer[int, int]{Call: func(_ context.Context, asked []int) ([]int, error) {
@@ -28,7 +30,7 @@ func TestCoalescerDoesAsOneWhatComesMeanwhile(t *testing.T) {
 		asking.Go(func() {
 			got, err := c.Do(t.Context(), n)
 			if !errors.Is(err, want) || err == nil && got != 2*n {
-				t.Errorf("asked %d: %d, %v", n, got, err)
+				t.Errorf("request %d: %d, %v", n, got, err)
 			}
 		})
 	}
@@ -40,10 +42,10 @@ func TestCoalescerDoesAsOneWhatComesMeanwhile(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		ask(n, failure)
 	}
-	awaitWaiting(&c, 4)
+	awaitWaiting(t, &c, 4)
 	goOn <- nil
 	if second := <-began; len(second) != 4 {
-		t.Errorf("did %v as one, want those four that came meanwhile", second)
+		t.Errorf("the second batch is %v, want the four requests that arrived during the first", second)
 	}
 	goOn <- failure
 	asking.Wait()
@@ -93,7 +95,7 @@ func TestCoalescerDropsRequestsOfCallersThatLeft(t *testing.T) {
 	ask := func(ctx context.Context, n int, want error) {
 		asking.Go(func() {
 			if _, err := c.Do(ctx, n); !errors.Is(err, want) {
-				t.Errorf("asked %d: %v, want %v", n, err, want)
+				t.Errorf("request %d: %v, want %v", n, err, want)
 			}
 		})
 	}
@@ -102,22 +104,29 @@ func TestCoalescerDropsRequestsOfCallersThatLeft(t *testing.T) {
 	<-began
 	ask(leaving, 2, context.Canceled)
 	ask(t.Context(), 3, nil)
-	awaitWaiting(&c, 2)
+	awaitWaiting(t, &c, 2)
 	leave()
 	goOn <- struct{}{}
 	if second := <-began; !slices.Equal(second, []int{3}) {
-		t.Errorf("did %v after one had left, want 3 alone", second)
+		t.Errorf("the second batch is %v, want only 3: the caller of 2 has left", second)
 	}
 	goOn <- struct{}{}
 	asking.Wait()
 }
 
 // awaitWaiting waits until n requests wait for the next batch.
-func awaitWaiting(c *Coalescer[int, int], n int) {
-	for waiting := 0; waiting < n; {
+func awaitWaiting(t *testing.T, c *Coalescer[int, int], n int) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; runtime.Gosched() {
 		c.mu.Lock()
-		waiting = len(c.waiting)
+		waiting := len(c.waiting)
 		c.mu.Unlock()
+		if waiting >= n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d requests wait, want %d", waiting, n)
+		}
 	}
 }
 
@@ -134,7 +143,7 @@ func TestCoalescerPaced(t *testing.T) {
 		t.Fatalf("the first: %d, %v", got, err)
 	}
 	if n := <-began; n != 1 {
-		t.Fatalf("the first did %d", n)
+		t.Fatalf("the first batch has %d requests", n)
 	}
 	var asking sync.WaitGroup
 	for n := range coalescerMaxBatch {
@@ -146,7 +155,7 @@ func TestCoalescerPaced(t *testing.T) {
 	}
 	asking.Wait()
 	if n := <-began; n != coalescerMaxBatch {
-		t.Errorf("the second did %d", n)
+		t.Errorf("the second batch has %d requests", n)
 	}
 	c.mu.Lock()
 	now := make(chan time.Time)
@@ -154,6 +163,6 @@ func TestCoalescerPaced(t *testing.T) {
 	c.next = now
 	c.mu.Unlock()
 	if got, err := c.Do(t.Context(), 2); got != 2 || err != nil {
-		t.Errorf("when it is over: %d, %v", got, err)
+		t.Errorf("after the interval: %d, %v", got, err)
 	}
 }
