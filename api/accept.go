@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// accepts returns the weight that the Accept headers give to a media type, from 0 to 1. It is 0 if
-// they do not name the type, and the highest one if they name it repeatedly. Ranges such as */* do
-// not count. A malformed weight counts as 1.
-func (r *Request) accepts(mediaType string) (weight float64) {
+// acceptWeight returns the weight that the Accept headers give to a media type, from 0 to 1. It is
+// 0 if they do not name the type, and the highest one if they name it repeatedly. Ranges such as
+// */* do not count. A malformed weight counts as 1.
+func (r *Request) acceptWeight(mediaType string) (weight float64) {
 	for _, header := range r.headers("Accept") {
 		for item := range splitQuoted(header, ',') {
 			name, parameters, _ := strings.Cut(item, ";")

@@ -166,7 +166,7 @@ func lastEventID[P any](r *Request, parse func(string) (P, error)) (*P, error) {
 // wantsEvents reports whether the client prefers a stream of events to JSON. A client that accepts
 // both equally gets JSON.
 func (r *Request) wantsEvents() bool {
-	return r.accepts("text/event-stream") > r.accepts("application/json")
+	return r.acceptWeight("text/event-stream") > r.acceptWeight("application/json")
 }
 
 // contentTypeEvents is the Content-Type of server-sent events.

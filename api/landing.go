@@ -51,7 +51,7 @@ func (r *Request) wantsHTML() bool {
 			return false
 		}
 	}
-	return r.accepts("text/html") > 0
+	return r.acceptWeight("text/html") > 0
 }
 
 // notFoundPage is shown at an unknown address.

@@ -66,7 +66,7 @@ func (m *movements) list(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if csv := r.accepts("text/csv"); csv > 0 && csv >= r.accepts("application/json") {
+	if csv := r.acceptWeight("text/csv"); csv > 0 && csv >= r.acceptWeight("application/json") {
 		return m.export(ctx, r, &q)
 	}
 	page, err := m.store.ListMovements(ctx, models.MovementQuery{

@@ -106,7 +106,7 @@ func FuzzAccept(f *testing.F) {
 	seed(f, "text/csv", "text/csv;q=0.5", `text/csv; a="b;q=0"; q=0.1`, "*/*", "text/csv;q=NaN", "text/csv;q=-1",
 		"TEXT/CSV ; Q=1e9", "text/csv;q")
 	f.Fuzz(func(t *testing.T, header string) {
-		got := requestWith("Accept", header).accepts("text/csv")
+		got := requestWith("Accept", header).acceptWeight("text/csv")
 		if !(got >= 0 && got <= 1) {
 			t.Fatalf("%q weighs %g", header, got)
 		}
@@ -121,7 +121,7 @@ func FuzzAccept(f *testing.F) {
 				!strings.Contains(header, `"`) {
 				want = min(q, 1)
 			} else if strings.Contains(header, `"`) {
-				return // accepts does not unquote a weight, which is never quoted
+				return // acceptWeight does not unquote a weight, which is never quoted
 			}
 		}
 		if got != want {
