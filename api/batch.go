@@ -97,7 +97,8 @@ func (b *batches) get(ctx context.Context, r *Request) error {
 }
 
 // cancel cancels the batch in the path, and answers with it. Pending rows end at once, unless the
-// database may have lost their calls. Tasks cancel the other open rows on the rail.
+// database may have lost commits about calls to the rail. Tasks cancel the other open rows on the
+// rail.
 func (b *batches) cancel(ctx context.Context, r *Request) error {
 	batch, rows, err := b.store.CancelBatch(ctx, r.Site.ID, r.Param())
 	if err != nil {

@@ -32,8 +32,7 @@ func newCustomerPayments(cfg Config) *customerPayments {
 	return &customerPayments{store: cfg.Store, notify: cfg.Notify, sandbox: cfg.Sandbox != nil}
 }
 
-// payableIntent is a payment intent as the customer app sees it. It repeats nothing that the app
-// sent.
+// payableIntent is a payment intent as the customer app sees it. It does not identify the customer.
 type payableIntent struct {
 	PaymentIntentID   models.PaymentIntentID   `json:"paymentIntentId"`
 	OrganisationName  string                   `json:"organisationName"`

@@ -15,8 +15,8 @@ import (
 	"partnerbilling/models"
 )
 
-// Maximum lengths of the lists in a payment intent. In practice, the limit of JSON values in a body
-// comes before maxLineItems.
+// Maximum lengths of the lists in a payment intent. The limit of JSON values in a body (see
+// ordinaryBody) allows fewer line items than maxLineItems.
 const (
 	maxLineItems = 1000
 	maxModifiers = 1000
@@ -30,8 +30,8 @@ type paymentIntents struct {
 	pictures *qr.Series            // renders the QR codes
 	pages    *paginator
 	sandbox  bool
-	held     *heldLimit
-	watches  *watches[intentKey, models.IntentState]
+	held     *heldLimit                              // bounds the requests with Prefer: wait
+	watches  *watches[intentKey, models.IntentState] // poll the intents that these requests wait for
 }
 
 // intentKey names a payment intent.
@@ -203,8 +203,8 @@ func readLineItem(line strictjson.Fields) models.LineItem {
 	return item
 }
 
-// checkLineItems returns the fault of subtotals that together exceed models.MaxAmount. It concerns
-// no single line.
+// checkLineItems returns a fault if the subtotals add up to more than models.MaxAmount. The fault
+// names the whole list, because no single line is wrong.
 func checkLineItems(items []models.LineItem) []Fault {
 	var total models.Amount
 	for _, item := range items {
@@ -265,7 +265,7 @@ func (p *paymentIntents) isFinal(ctx context.Context, key intentKey) (bool, erro
 // cancel cancels the payment intent in the path, unless a customer has begun to pay it.
 func (p *paymentIntents) cancel(ctx context.Context, r *Request) error {
 	intent, task, err := p.store.CancelPaymentIntent(ctx, r.Site.ID, paramID[models.PaymentIntentID](r))
-	notifyTasks(p.notify, task) // an error may come with a task: to ask the rail about the intent first
+	notifyTasks(p.notify, task) // even with an error: the task may ask the rail about the intent
 	if err != nil {
 		return r.intentError(err)
 	}

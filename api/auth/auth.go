@@ -25,9 +25,9 @@ type Principal struct {
 func (p Principal) Has(scope models.Scope) bool { return slices.Contains(p.Scopes, scope) }
 
 var (
-	// ErrNoCredentials reports a request without a bearer token.
+	// ErrNoCredentials reports a request without an Authorization header of the scheme Bearer.
 	ErrNoCredentials = errors.New("auth: no credentials")
-	// ErrInvalidToken reports a bearer token that is malformed, expired, forged, for another
+	// ErrInvalidToken reports a bearer token that is empty, malformed, expired, forged, for another
 	// audience, or of a client that may not use it. Errors that wrap it add a reason for the logs,
 	// which clients must not see.
 	ErrInvalidToken = errors.New("auth: invalid token")

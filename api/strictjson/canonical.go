@@ -7,9 +7,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Canonical returns the canonical form of a value, which is the same for all texts with the same
-// parsed value. It has no white space, members sorted by code points, and uniform string escapes.
-// It keeps the order of elements, and leaves code points and number literals as they are.
+// Canonical returns the canonical form of a value. Two texts have the same form if they differ only
+// in white space, in the order of members, or in the escapes of strings. The form has no white
+// space, and sorts members by the code points of their names. It keeps the order of elements and
+// the literals of numbers: 1 and 1.0 differ. It does not normalise Unicode.
 func Canonical(v Value) []byte {
 	var c canonicaliser
 	size := 0

@@ -21,7 +21,8 @@ var files embed.FS
 //go:embed palette.css
 var Palette string
 
-// Tables is the style of tables that may be wider than a page of the console or of operators.
+// Tables is the style of the tables on pages of the console and of operators. A table that is wider
+// than its page scrolls.
 //
 //go:embed table.css
 var Tables string
