@@ -27,7 +27,7 @@ func newAudited(t *testing.T) *audited {
 	return &audited{b, &AuditBooks{Store: store, Now: time.Now, Log: slog.New(slog.DiscardHandler)}}
 }
 
-// pass runs the audit until a pass has ended that began now.
+// pass advances the clock until a new pass may begin, and runs the audit until that pass has ended.
 func (a *audited) pass() {
 	a.Helper()
 	modelstest.AdvanceClock(a, a.store, auditPassInterval)
@@ -48,7 +48,7 @@ func (a *audited) pass() {
 	}
 }
 
-// violations returns the invariants with an open alert, with their numbers.
+// violations returns the number of open alerts about each invariant, by the invariant's name.
 func (a *audited) violations() map[string]int {
 	a.Helper()
 	alerts, err := a.store.OpenAlerts(a.Context(), 100)
@@ -108,7 +108,8 @@ VALUES (?, ?, svc_now(), 100, 'AUD', ?)`, models.PaymentRailKey(declined.ID), a.
 		want[v.Check]++
 	}
 	got := a.violations()
-	// The whole audit leaves out events of payments that ended long ago: theirs may be gone.
+	// The whole audit does not look for the events of payments that ended long ago, because a
+	// retention period may have deleted them.
 	delete(want, "a payment intent has ended with one event, which says how")
 	delete(got, "a payment intent has ended with one event, which says how")
 	if !maps.Equal(got, want) || len(want) != 7 {
@@ -155,7 +156,7 @@ func TestAuditBooksIsBounded(t *testing.T) {
 	}
 }
 
-// A pass begins at most once an hour. Two runs at once move it once.
+// A pass begins at most once an hour. Of two concurrent runs, only one moves the pass.
 func TestAuditBooksPausesBetweenPasses(t *testing.T) {
 	a := newAudited(t)
 	a.pass()

@@ -9,8 +9,8 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// An operator prints a row's rail key, holds and cancels restored work, and decides debits that the
-// rail cannot tell.
+// An operator prints a row's rail key, holds and cancels restored work, and decides debits whose
+// result the rail does not know.
 func TestAdminRestoresAndDecides(t *testing.T) {
 	a := newAdmin(t)
 	store, err := models.Open(postgres.Config{DSN: a.env["SVC_DATABASE_URL"]})

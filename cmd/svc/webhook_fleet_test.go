@@ -49,14 +49,15 @@ func newWebhookFleet(t *testing.T, variables ...string) *webhookFleet {
 	return f
 }
 
-// insert writes events for Sites with an endpoint each on the partner's server: each events per
-// Site.
-func (f *webhookFleet) insert(sites, each int) {
+// insert creates Sites, gives each an endpoint on the partner's server, and writes perSite events
+// for each.
+func (f *webhookFleet) insert(sites, perSite int) {
 	f.Helper()
 	ring, err := seal.ParseKeyring(f.env["SVC_MASTER_KEY"])
 	if err != nil {
 		f.Fatal(err)
 	}
+	// The first endpoint creates the organisation's secret, which signs the events of all Sites.
 	_, secret, err := f.store.PutWebhookEndpoint(f.Context(), ring, f.site.OrganisationID, models.SiteID{},
 		f.partner.URL)
 	if err != nil {
@@ -75,7 +76,7 @@ func (f *webhookFleet) insert(sites, each int) {
 			if _, _, err := f.store.PutWebhookEndpoint(ctx, ring, site.OrganisationID, site.ID, url); err != nil {
 				return err
 			}
-			for n := range each {
+			for n := range perSite {
 				push := models.TransactionStatusPush{
 					SiteID: models.PushSite{ID: site.ID}, PaymentIntentID: models.NewPaymentIntentID(),
 					TransactionStatus: "Expired", OrderID: fmt.Sprintf("%d <&> \u2028 🧾", n),
@@ -91,7 +92,7 @@ func (f *webhookFleet) insert(sites, each int) {
 	if err := group.Wait(); err != nil {
 		f.Fatal(err)
 	}
-	f.events += sites * each
+	f.events += sites * perSite
 }
 
 // parkedSQL is true for an event that waits for its endpoint, and leasedSQL for one that a worker
@@ -159,7 +160,8 @@ func (f *webhookFleet) requireDelivered(acknowledgedAtMost int) {
 	}
 }
 
-// A flush of Redis loses a thousand waiting retries. Each is still delivered on time and once.
+// A thousand events wait for a retry when a flush of Redis deletes the scheduled tasks. Each event
+// is still delivered on time and once.
 func TestWebhooksAfterRedisFlush(t *testing.T) {
 	// The wait outlasts the first attempts on any machine. The test then advances service time.
 	const wait = 10 * time.Minute

@@ -46,7 +46,7 @@ func (f *outputFormat) Set(text string) error {
 
 // column is a column of a list.
 type column struct {
-	field string // the argument of object.get; CSV omits a column with several paths
+	field string // a path, or several with "|" between them, for object.get; CSV omits the latter
 	title string // the heading in a table; "": the table omits the column
 }
 
@@ -58,7 +58,7 @@ type printer struct {
 	columns []column
 	width   int        // of the terminal, in columns; 0 for none
 	rows    [][]string // of a table, until end prints it
-	items   int        // that item has received; in CSV, also objects
+	items   int        // number of items received; in CSV, also of objects
 	ended   bool       // end was called
 }
 
@@ -206,7 +206,8 @@ func (p *printer) object(raw json.RawMessage) error {
 }
 
 // flatten returns the members of an object: its lists of objects as lists, and all others as lines
-// of a name and a value. Members of nested objects have dotted names that begin with prefix.
+// of a name and a value. Every name begins with prefix. The members of nested objects have dotted
+// names.
 func flatten(prefix string, o object) (scalars [][]string, lists []member) {
 	for _, m := range o {
 		name := prefix + m.name

@@ -10,7 +10,7 @@ import (
 	"partnerbilling/models/postgres"
 )
 
-// openConns opens n connections of the pool.
+// openConns opens n connections and returns them to the pool.
 func openConns(t *testing.T, db *postgres.DB, n int) {
 	t.Helper()
 	for range n {
@@ -22,7 +22,7 @@ func openConns(t *testing.T, db *postgres.DB, n int) {
 	}
 }
 
-// selectOne runs a statement with the errors of Do.
+// selectOne runs a statement within db.Do, which maps its error.
 func selectOne(t *testing.T, db *postgres.DB) error {
 	t.Helper()
 	return db.Do(t.Context(), func() error {
@@ -61,7 +61,9 @@ func TestAbandonedStatementIsUnavailable(t *testing.T) {
 	t.Parallel()
 	line, dsn := modelstest.Wire(t, modelstest.DSN(t))
 	db := open(t, postgres.Config{DSN: dsn, MaxConns: 1, StatementTimeout: time.Minute})
-	for range 10 { // a connection that was idle for a second is checked first, and replaced
+	// The pool checks a connection that was idle for a second, and replaces a frozen one before a
+	// statement uses it. On a slow machine the test therefore needs several tries.
+	for range 10 {
 		openConns(t, db, 1)
 		line.FreezeOpen()
 		err := selectOne(t, db)
@@ -116,7 +118,8 @@ func TestWaitingCallsGetNewConnections(t *testing.T) {
 func TestSlowStatementIsNotAbandoned(t *testing.T) {
 	t.Parallel()
 	db := open(t, postgres.Config{DSN: modelstest.DSN(t), MaxConns: 1})
-	if _, err := db.Bun().ExecContext(t.Context(), "SELECT pg_sleep(4)"); err != nil { // longer than until the probe
+	// The statement lasts longer than probeAfter, so that the pool asks the server about it.
+	if _, err := db.Bun().ExecContext(t.Context(), "SELECT pg_sleep(4)"); err != nil {
 		t.Error(err)
 	}
 }
