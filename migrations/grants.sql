@@ -12,7 +12,8 @@ DO $$ BEGIN
 END $$;
 
 -- The runtime role reads and writes rows. It changes the schema only by the functions that make and
--- drop partitions. It can only read the list of migrations, and only append to the audit log.
+-- drop partitions. It cannot change the list of migrations or the entries of the audit log. It can
+-- append entries to the audit log.
 GRANT USAGE ON SCHEMA public TO :runtime;
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO :runtime;
 GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO :runtime;

@@ -6,8 +6,8 @@ type IntentPosition = Position[PaymentIntentID]
 func (p *PaymentIntent) position() IntentPosition { return IntentPosition{p.CreatedAt, p.ID} }
 
 // IntentQuery asks for one page of a Site's payment intents, ordered by CreatedAt and then ID,
-// newest first. State and Status select by effective state: a payment intent past its expiry counts
-// as expired, even before a statement has recorded that.
+// newest first. State and Status select by effective state: an intent that no customer has begun to
+// pay counts as expired from its expiry, even before a statement has recorded that.
 type IntentQuery struct {
 	SiteID      SiteID
 	OrderID     string            // "": all
@@ -23,7 +23,8 @@ type IntentQuery struct {
 // IntentPage is one page of the list, with intents in their effective states. Total is always 0.
 type IntentPage = Page[PaymentIntent, PaymentIntentID]
 
-// isOverdue reports whether the intent is past its expiry and not ended yet.
+// isOverdue reports whether the intent is past its expiry, but stored as created. A pending intent
+// does not expire.
 func (p *PaymentIntent) isOverdue(now Millis) bool {
 	return p.State == IntentCreated && p.ExpiresAt <= now
 }
