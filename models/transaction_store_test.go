@@ -334,3 +334,32 @@ func TestTransactionsDoNotEndAsUnscannedOnes(t *testing.T) {
 	}
 	c.want(intent, models.IntentPending, "")
 }
+
+// A worker that has lost its lease leaves the task to the dispatcher: it must not delay the task's
+// next dispatch.
+func TestExpiredLeaseDoesNotExtendItsTask(t *testing.T) {
+	c := newCheckout(t)
+	intent := modelstest.Intent(t, c.store, c.site.ID, 1000)
+	started := modelstest.Pay(t, c.store, intent, modelstest.Payer(t, c.store, models.BehaviourPays))
+	if _, err := c.store.DB().ExecContext(t.Context(),
+		"UPDATE outbox SET dispatched_at = clock_timestamp(), redispatch_after = clock_timestamp() WHERE id = ?",
+		started.Task); err != nil {
+		t.Fatal(err)
+	}
+	claimed := c.claim(started.Task)
+	c.workersDie()
+	redispatch := func() (at time.Time) {
+		if err := c.store.DB().QueryRowContext(t.Context(), "SELECT redispatch_after FROM outbox WHERE id = ?",
+			started.Task).Scan(&at); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	before := redispatch()
+	if _, err := c.store.ExtendTransaction(t.Context(), claimed); !errors.Is(err, models.ErrNotFound) {
+		t.Errorf("an expired lease is extended: %v", err)
+	}
+	if after := redispatch(); !after.Equal(before) {
+		t.Errorf("the task's redispatch moved by %s", after.Sub(before))
+	}
+}
