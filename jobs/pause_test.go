@@ -216,7 +216,7 @@ func TestPausedRowsOfARestoreAreCancelled(t *testing.T) {
 	}
 	b.run()
 	b.want("cancelled")
-	b.calls(0, railtest.Calls{Lookups: 1, Cancels: 1})
+	b.wantCalls(0, railtest.Calls{Lookups: 1, Cancels: 1})
 	b.wantMoved()
 }
 
