@@ -255,7 +255,7 @@ func TestReleasedEventsNeedNoDispatch(t *testing.T) {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(server.Shutdown)
+	t.Cleanup(func() { server.Shutdown() })
 	claimed, err := d.store.ClaimDue(t.Context(),
 		models.Dispatch{Queue: models.QueueWebhooks, Limit: events, InFlight: events})
 	if err != nil || len(claimed) != events {

@@ -83,7 +83,7 @@ func TestMembersOfABundleFailAlone(t *testing.T) {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(server.Shutdown)
+	t.Cleanup(func() { server.Shutdown() })
 	f.background(f.dispatcher().Run)
 	f.await(append(append([]models.TaskID{}, tasks[:60]...), tasks[61:]...))
 	job.mu.Lock()
@@ -116,7 +116,7 @@ func TestServerRunsClaimedTasks(t *testing.T) {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(server.Shutdown)
+	t.Cleanup(func() { server.Shutdown() })
 	server.RunClaimed(claimed)
 	f.await(tasks)
 	job.mu.Lock()

@@ -81,7 +81,7 @@ func (f *fleet) serve(job queue.Job) {
 	if err := server.Start(); err != nil {
 		f.Fatal(err)
 	}
-	f.Cleanup(server.Shutdown)
+	f.Cleanup(func() { server.Shutdown() })
 }
 
 func (f *fleet) submit(n int) []models.TaskID {

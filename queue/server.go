@@ -228,8 +228,9 @@ func (s *Server) runJob(ctx context.Context, task models.Task) (err error) {
 }
 
 // Shutdown stops fetching and cancels the contexts of the running tasks. It then waits until their
-// runs have returned. It takes ShutdownTimeout at most.
-func (s *Server) Shutdown() {
+// runs have returned, for ShutdownTimeout at most, and reports whether they have. If not, the caller
+// must leave the server's Redis client open: Asynq panics once a client that it uses is closed.
+func (s *Server) Shutdown() (ended bool) {
 	timeout, stopTimer := context.WithTimeout(context.Background(), s.shutdownTimeout)
 	defer stopTimer()
 	s.gate.open()
@@ -249,10 +250,13 @@ func (s *Server) Shutdown() {
 	select {
 	case <-done:
 	case <-timeout.Done():
+		s.log.Warn("the worker ends before its tasks: their shutdown has taken too long")
+		return false
 	}
 	if err := s.closeGated(); err != nil {
 		s.log.Warn("cannot close the connections to Redis", "error", err)
 	}
+	return true
 }
 
 // eachServer calls do for all Asynq servers at once, and waits until all calls have returned.

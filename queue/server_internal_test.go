@@ -59,15 +59,17 @@ func TestShutdownDoesNotWaitForPolls(t *testing.T) {
 			t.Fatal("an Asynq server does not poll")
 		}
 	}
-	done := make(chan struct{})
-	go func() { defer close(done); server.Shutdown() }()
+	done := make(chan bool, 1)
+	go func() { done <- server.Shutdown() }()
 	select {
 	case <-server.runCtx.Done():
 	case <-time.After(30 * time.Second):
 		t.Error("the runs are not cancelled while the polls hang")
 	}
 	release()
-	<-done
+	if !<-done {
+		t.Error("the servers have not ended")
+	}
 }
 
 // heldCommand is a hook that holds a command until it is released.
@@ -96,8 +98,8 @@ func (h heldCommand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	return next
 }
 
-// A shutdown ends in time even if Redis does not answer the servers that deregister. They do so
-// last.
+// A shutdown ends in time even if Redis does not answer the servers that deregister, and reports
+// that they have not ended. They deregister last.
 func TestShutdownIsBounded(t *testing.T) {
 	t.Parallel()
 	client := queuetest.Client(t, queuetest.Start(t).URL)
@@ -109,15 +111,18 @@ func TestShutdownIsBounded(t *testing.T) {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func() { defer close(done); server.Shutdown() }()
+	done := make(chan bool, 1)
+	go func() { done <- server.Shutdown() }()
 	select {
 	case <-deregistration.held:
 	case <-time.After(30 * time.Second):
 		t.Fatal("no server deregisters")
 	}
 	select {
-	case <-done:
+	case ended := <-done:
+		if ended {
+			t.Error("the servers have ended")
+		}
 	case <-time.After(30 * time.Second):
 		t.Error("the shutdown does not end")
 		release()

@@ -35,6 +35,7 @@ type service struct {
 	replica *models.Replica // nil until useReplica, and without SVC_DATABASE_READ_URL
 	address queue.Redis
 	redis   redis.UniversalClient // the shared client of address
+	busy    bool                  // a worker has not ended in time and still uses redis
 	spans   trace.TracerProvider  // nil until tracerProvider, and without a collector
 
 	stdout   io.Writer
@@ -62,8 +63,16 @@ func (p *program) newService(cfg Config) (*service, error) {
 		return nil, err
 	}
 	s.redis = s.address.Connect()
-	s.closers = append(s.closers, s.redis.Close)
+	s.closers = append(s.closers, s.closeRedis)
 	return s, nil
+}
+
+// closeRedis closes the client of Redis unless a worker still uses it. The process ends anyway.
+func (s *service) closeRedis() error {
+	if s.busy {
+		return nil
+	}
+	return s.redis.Close()
 }
 
 // logger returns a logger that writes to standard error, in the configured format and level.

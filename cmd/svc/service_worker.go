@@ -66,7 +66,7 @@ func (s *service) addWorker(ctx context.Context, queues []models.Queue) error {
 			return err
 		}
 		<-ctx.Done()
-		server.Shutdown()
+		s.busy = !server.Shutdown()
 		return nil
 	})
 	return nil
