@@ -218,11 +218,17 @@ func (s *seen) expect(status int, texts ...string) *seen {
 	return s
 }
 
+// shortHex matches texts that random ids and the names of assets contain now and then.
+var shortHex = regexp.MustCompile(`^[0-9a-f]{1,11}$`)
+
 // lacks fails the test if the page says a text.
 func (s *seen) lacks(texts ...string) *seen {
 	s.t.Helper()
 	page := html.UnescapeString(s.body)
 	for _, text := range texts {
+		if shortHex.MatchString(text) {
+			s.t.Fatalf("a random id may contain %q", text)
+		}
 		if strings.Contains(page, text) {
 			s.t.Errorf("the page says %q:\n%s", text, page)
 		}

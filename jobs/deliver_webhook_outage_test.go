@@ -37,7 +37,7 @@ func TestOutageDoesNotMultiplyClaims(t *testing.T) {
 	}
 	var began transactions
 	var batches atomic.Int64
-	store.DB().AddQueryHook(&began)
+	store.DB().AddQueryHook(&began) //nolint:staticcheck // WithQueryHook returns another DB than the store's
 	d := NewDeliverWebhook(Config{Store: store})
 	d.claims.calm.Call = func(ctx context.Context, claims []models.WebhookClaim) ([]models.WebhookClaimed, error) {
 		batches.Add(1)

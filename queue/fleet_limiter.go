@@ -130,7 +130,7 @@ func (l *FleetLimiter) request(ctx context.Context, w *tokenWaiter) {
 		l.takeLocal(ctx, w)
 		return
 	}
-	began := time.Now() //nolint:forbidigo // local tokens accrue by the clock of the process
+	began := time.Now()
 	tokens, wait, err := l.fetch(ctx, wanted)
 	if err != nil {
 		l.startLocal(began)

@@ -106,7 +106,9 @@ func TestShutdownIsBounded(t *testing.T) {
 	deregistration := heldCommand{name: "zrem", held: make(chan struct{}, 1), release: make(chan struct{})}
 	release := sync.OnceFunc(func() { close(deregistration.release) })
 	defer release()
-	server := NewServer(client, Jobs{}, ServerConfig{ShutdownTimeout: 5 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	server := NewServer(client, Jobs{}, ServerConfig{
+		ShutdownTimeout: 5 * time.Second, Log: slog.New(slog.DiscardHandler),
+	})
 	server.gated.AddHook(deregistration) // a hook of client is not one of gated
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
