@@ -193,6 +193,10 @@ var redactions = []struct {
 		[]string{"/signup", "/customer-app/payment-intents/"},
 		regexp.MustCompile(`(/signups?/|/customer-app/payment-intents/)[^/?#"\\ ]+`), "${1}[redacted]",
 	},
+	{
+		[]string{"image/png"}, // QR codes of payments
+		regexp.MustCompile(`data:image/png;base64,[A-Za-z0-9+/=]+`), "data:image/png;base64,[redacted]",
+	},
 	{[]string{"/P/"}, regexp.MustCompile(`/P/[A-Z2-7]{16}`), "/P/[redacted]"}, // of paymentUrl and qrCode
 	{[]string{"/receiver/"}, regexp.MustCompile(`/receiver/[A-Za-z0-9_-]+`), "/receiver/[redacted]"},
 	{[]string{"cursor="}, regexp.MustCompile(`cursor=[^&"\\ ]+`), "cursor=[redacted]"},
