@@ -228,8 +228,9 @@ func (s *Server) runJob(ctx context.Context, task models.Task) (err error) {
 }
 
 // Shutdown stops fetching and cancels the contexts of the running tasks. It then waits until their
-// runs have returned, for ShutdownTimeout at most, and reports whether they have. If not, the caller
-// must leave the server's Redis client open: Asynq panics once a client that it uses is closed.
+// runs have returned, for ShutdownTimeout at most, and reports whether they have. If not, the
+// caller must leave the server's Redis client open: Asynq panics once a client that it uses is
+// closed.
 func (s *Server) Shutdown() (ended bool) {
 	timeout, stopTimer := context.WithTimeout(context.Background(), s.shutdownTimeout)
 	defer stopTimer()
