@@ -36,6 +36,8 @@ func TestInvitationAnswers(t *testing.T) {
 		b.Post(b.customers("/invitations"), `{"customerReference":"r","expiresAt":1}`).Expect(400))
 	b.Post(b.customers("/invitations"), `{"customerReference":"..","expiresAt":1}`).Refused(400,
 		"invitations:invalid-field customerReference", "invitations:invalid-field expiresAt")
+	b.Post(b.customers("/invitations"), `{"customerReference":"r","expiresAt":-1}`).Refused(400,
+		"invitations:invalid-field expiresAt")
 	b.Post(b.customers("/invitations"), map[string]any{"customerReference": "..", "expiresAt": noon.Add(time.Hour)}).
 		Refused(400, "invitations:invalid-field customerReference")
 }

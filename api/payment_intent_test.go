@@ -80,6 +80,7 @@ func TestPaymentIntentFaults(t *testing.T) {
 			"qrCodeFormat must be one of base64, text",
 			"expiresAt must be at least 1"},
 		`{"amount":5,"expiresAt":1}`:  {"expiresAt must be 1 minute to 24 hours ahead"},
+		`{"amount":5,"expiresAt":-1}`: {"expiresAt must be at least 1"},
 		`{"amount":0,"expiresAt":1}`:  {"amount must be greater than 0", "expiresAt must be 1 minute to 24 hours ahead"},
 		`{"amount":5,"orderId":".."}`: {`orderId must not be "." or ".."`},
 		`{"amount":5,"lineItems":{}}`: {"lineItems must be an array"},

@@ -95,13 +95,13 @@ func (r *Request) BodyError(fields strictjson.Fields) error {
 }
 
 // joinExpiryFault adds the fault of an expiry that check refuses to faults, the error about a
-// refused body. One answer then lists every fault. An expiry of 0 is absent. If the clock cannot be
-// read, the answer lists faults alone.
+// refused body. One answer then lists every fault. An expiry of 0 is absent, and faults name a
+// negative one already. If the clock cannot be read, the answer lists faults alone.
 func (r *Request) joinExpiryFault(
 	ctx context.Context, faults error, store *models.Store, expiresAt models.Millis,
 	check func(expiresAt, now models.Millis) error,
 ) error {
-	if expiresAt == 0 {
+	if expiresAt <= 0 {
 		return faults
 	}
 	now, err := store.Now(ctx)
