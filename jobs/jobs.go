@@ -71,11 +71,8 @@ func New(cfg Config) queue.Jobs {
 		models.TaskMakePartitions:       MakePartitions(cfg.Store),
 		models.TaskAuditBooks:           &AuditBooks{Store: cfg.Store, Now: cfg.Now, Log: cfg.Log},
 		models.TaskReconcileRail: &ReconcileRail{
-			Comparer: &reconcile.Comparer{
-				Store: cfg.Store, Rail: cfg.Rail, Lookups: reconcile.MaxLookups(cfg.RailConcurrency),
-			},
-			Now: cfg.Now, Metrics: cfg.Metrics,
-			Log: cfg.Log,
+			Comparer: &reconcile.Comparer{Store: cfg.Store, Rail: cfg.Rail, RailConcurrency: cfg.RailConcurrency},
+			Now:      cfg.Now, Metrics: cfg.Metrics, Log: cfg.Log,
 		},
 	}
 }

@@ -55,7 +55,7 @@ func newBooks(t *testing.T, store *models.Store, r rail.Rail) *books {
 	modelstest.SetClock(t, store, noon)
 	b := &books{T: t, store: store, site: modelstest.Site(t, store), rail: r}
 	b.job = &ReconcileRail{
-		Comparer: &reconcile.Comparer{Store: store, Rail: r, Lookups: lookups},
+		Comparer: &reconcile.Comparer{Store: store, Rail: r, RailConcurrency: 8 * lookups},
 		Now:      time.Now, Log: slog.New(slog.DiscardHandler),
 	}
 	return b

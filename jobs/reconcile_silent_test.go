@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,10 +18,21 @@ type silentRail struct {
 	rail.Rail
 	silent []string
 	all    bool // it answers no look-up
+	most   int  // number of keys of the largest look-up
+}
+
+// newSilentBooks returns books whose rail is a silentRail, around a scripted one.
+func newSilentBooks(t *testing.T) (*books, *silentRail, *railtest.Scripted) {
+	store, scripted := modelstest.Open(t), railtest.NewScripted()
+	r := &silentRail{Rail: scripted}
+	b := newBooks(t, store, r)
+	scripted.SetClock(func() models.Millis { return b.now() })
+	return b, r, scripted
 }
 
 // Lookup implements rail.Rail.
 func (s *silentRail) Lookup(ctx context.Context, keys []string, report func(int, rail.Result)) {
+	s.most = max(s.most, len(keys))
 	s.Rail.Lookup(ctx, keys, func(i int, r rail.Result) {
 		if s.all || slices.Contains(s.silent, keys[i]) {
 			r = rail.Result{Status: rail.Unknown, Detail: "no answer"}
@@ -33,10 +45,7 @@ func (s *silentRail) Lookup(ctx context.Context, keys []string, report func(int,
 // its debit. Then it is a finding, unless an operator's decision explains it.
 func TestReconcileFindsEntriesThatTheRailNeverConfirms(t *testing.T) {
 	t.Parallel()
-	store, scripted := modelstest.Open(t), railtest.NewScripted()
-	r := &silentRail{Rail: scripted}
-	b := newBooks(t, store, r)
-	scripted.SetClock(func() models.Millis { return b.now() })
+	b, r, scripted := newSilentBooks(t)
 	b.decideLost(scripted)
 	denied := strings.Replace(nobodysKey, "r1_0", "r1_1", 1)
 	r.silent = append(b.ledgerKeys(), nobodysKey)
@@ -47,7 +56,7 @@ func TestReconcileFindsEntriesThatTheRailNeverConfirms(t *testing.T) {
 	if n := b.inFlight(); n != 2 {
 		t.Errorf("%d entries are in flight, want 2", n)
 	}
-	modelstest.AdvanceClock(t, store, models.RailMemory)
+	modelstest.AdvanceClock(t, b.store, models.RailMemory)
 	b.run()
 	b.wantFindings(map[string]models.DifferenceKind{
 		denied: models.DifferenceDenied, nobodysKey: models.DifferenceDenied,
@@ -61,10 +70,7 @@ func TestReconcileFindsEntriesThatTheRailNeverConfirms(t *testing.T) {
 // others. Their entries are in flight.
 func TestReconcilePassesKeysWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	store, scripted := modelstest.Open(t), railtest.NewScripted()
-	r := &silentRail{Rail: scripted}
-	b := newBooks(t, store, r)
-	scripted.SetClock(func() models.Millis { return b.now() })
+	b, r, _ := newSilentBooks(t)
 	other := strings.Replace(nobodysKey, "r1_0", "r1_1", 1)
 	r.silent = []string{nobodysKey, other}
 	b.enter(nobodysKey, 100)
@@ -96,13 +102,11 @@ func TestReconcileChecksAgedDifferencesWithoutTheRail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store, scripted := modelstest.Open(t), railtest.NewScripted()
-			r := &silentRail{Rail: scripted, silent: []string{nobodysKey}}
-			b := newBooks(t, store, r)
-			scripted.SetClock(func() models.Millis { return b.now() })
+			b, r, scripted := newSilentBooks(t)
+			r.silent = []string{nobodysKey}
 			b.enter(nobodysKey, 100)
 			b.reconcile()
-			modelstest.AdvanceClock(t, store, models.RailMemory-day)
+			modelstest.AdvanceClock(t, b.store, models.RailMemory-day)
 			b.run()
 			recent := strings.Replace(nobodysKey, "r1_0", "r1_1", 1)
 			r.silent = append(r.silent, recent)
@@ -115,7 +119,7 @@ func TestReconcileChecksAgedDifferencesWithoutTheRail(t *testing.T) {
 
 			fail(r, scripted)
 			b.enter(strings.Replace(nobodysKey, "r1_0", "r1_2", 1), 100)
-			modelstest.AdvanceClock(t, store, day)
+			modelstest.AdvanceClock(t, b.store, day)
 			b.run()
 			if after := b.state().ComparedTo; after != before {
 				t.Errorf("compared to %d, then to %d", before, after)
@@ -125,5 +129,18 @@ func TestReconcileChecksAgedDifferencesWithoutTheRail(t *testing.T) {
 				t.Errorf("%d entries are in flight, want the recent one", n)
 			}
 		})
+	}
+}
+
+// A comparison that looks up many keys has few look-ups in flight, so that debits find capacity.
+func TestReconcileBoundsItsLookups(t *testing.T) {
+	t.Parallel()
+	b, r, _ := newSilentBooks(t)
+	for i := range 3 * lookups {
+		b.enter(strings.Replace(nobodysKey, "r1_0", "r1_"+strconv.Itoa(i), 1), 100)
+	}
+	b.reconcile()
+	if r.most != lookups {
+		t.Errorf("%d look-ups in flight, want %d", r.most, lookups)
 	}
 }

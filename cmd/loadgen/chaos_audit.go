@@ -144,7 +144,7 @@ func compareLedger(ctx context.Context, store *models.Store, r rail.Rail) (broke
 	if err != nil {
 		return nil, err
 	}
-	comparer := &reconcile.Comparer{Store: store, Rail: r, Lookups: 64} // nothing else uses r
+	comparer := &reconcile.Comparer{Store: store, Rail: r, RailConcurrency: 512} // nothing else uses r
 	from := state.Now.Add(-models.RailMemory)
 	err = comparer.Compare(ctx, from, state.Now, func(step reconcile.Step) error {
 		for _, d := range step.Differences {

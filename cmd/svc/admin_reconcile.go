@@ -77,9 +77,7 @@ func (p *program) reconcile(ctx context.Context, cfg *Config, store *models.Stor
 		to = state.Now
 	}
 	report := newReconcileReport(p.stdout, f.json)
-	comparer := &reconcile.Comparer{
-		Store: store, Rail: payments, Lookups: reconcile.MaxLookups(cfg.RailConcurrency),
-	}
+	comparer := &reconcile.Comparer{Store: store, Rail: payments, RailConcurrency: cfg.RailConcurrency}
 	if from == 0 {
 		from = max(state.Now.Add(-models.RailMemory), state.Since, 0)
 		forgotten := (*reconcile.ForgottenError)(nil)

@@ -50,13 +50,14 @@ const (
 type Comparer struct {
 	Store *models.Store
 	Rail  rail.Rail
-	// Lookups is the maximum number of look-ups in flight of one comparison; see MaxLookups.
-	Lookups int
+	// RailConcurrency is the number of calls that may be in flight on the rail.
+	RailConcurrency int
 }
 
-// MaxLookups returns the part of a rail's concurrent calls that a comparison may use: an eighth, at
-// least 1. The others are for debits, which must not wait for a long comparison.
-func MaxLookups(concurrency int) int { return max(1, concurrency/8) }
+// lookupsInFlight returns the maximum number of look-ups in flight of one comparison: an eighth of
+// the rail's calls, at least 1. The others are for debits, which must not wait for a long
+// comparison.
+func (c *Comparer) lookupsInFlight() int { return max(1, c.RailConcurrency/8) }
 
 // Step is the result of one part of the comparison.
 type Step struct {

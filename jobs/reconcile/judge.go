@@ -150,7 +150,7 @@ func (c *Comparer) lookup(ctx context.Context, keys []string) ([]Fact, error) {
 	var mu sync.Mutex
 	answered := 0
 	for done := 0; done < len(keys); {
-		n := c.Rail.Admit(ctx, models.OrganisationID{}, min(len(keys)-done, c.Lookups))
+		n := c.Rail.Admit(ctx, models.OrganisationID{}, min(len(keys)-done, c.lookupsInFlight()))
 		if n == 0 {
 			return nil, fmt.Errorf("%w: no request was admitted: %w", ErrRail, ctx.Err())
 		}
