@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"net"
 	"slices"
 	"testing"
 
@@ -145,19 +144,13 @@ func (m *limiterModel) check(t *rapid.T) {
 	}
 }
 
-// cancelAfterScript cancels the caller's context when Redis has run a script and the caller has not
-// seen the answer. A caller whose context has ended gets no answer.
-type cancelAfterScript struct{ cancel func() }
-
-func (c cancelAfterScript) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (c cancelAfterScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
+// cancelAfterScript returns a hook that cancels the caller's context when Redis has run a script and
+// the caller has not seen the answer. A caller whose context has ended gets no answer.
+func cancelAfterScript(cancel func()) queuetest.CommandHook {
+	return func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		err := next(ctx, cmd)
 		if _, script := cmd.(*redis.Cmd); script && err == nil {
-			if c.cancel(); ctx.Err() != nil {
+			if cancel(); ctx.Err() != nil {
 				cmd.SetErr(ctx.Err())
 				return ctx.Err()
 			}
@@ -166,17 +159,13 @@ func (c cancelAfterScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook
 	}
 }
 
-func (c cancelAfterScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 // The waiter that requests tokens for all gives up during the request: the tokens go to the others.
 func TestTokensAreNotLostWithTheRequestingWaiter(t *testing.T) {
 	t.Parallel()
 	client := queuetest.Client(t, queuetest.Redis(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	client.AddHook(cancelAfterScript{cancel})
+	client.AddHook(cancelAfterScript(cancel))
 	limiter := NewFleetLimiter(client, "rail", 1, nil)
 	other := limiter.join(models.OrganisationID{1}, 1)
 	if got := limiter.Take(ctx, models.OrganisationID{2}, 1); got != 0 || !isServed(other) {

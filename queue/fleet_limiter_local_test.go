@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,31 +15,23 @@ import (
 	"partnerbilling/queue/queuetest"
 )
 
-// failures is a hook that fails the first commands.
-type failures struct{ left atomic.Int64 }
-
-func (f *failures) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (f *failures) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if f.left.Add(-1) >= 0 {
+// failFirst makes the first n commands of a client fail.
+func failFirst(client redis.UniversalClient, n int64) {
+	var left atomic.Int64
+	left.Store(n)
+	client.AddHook(queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if left.Add(-1) >= 0 {
 			return errors.New("no answer")
 		}
 		return next(ctx, cmd)
-	}
-}
-
-func (f *failures) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	}))
 }
 
 // While Redis does not answer, a process has its part of the rate, and no burst.
 func TestFleetLimiterDividesTheRateWithoutRedis(t *testing.T) {
 	t.Parallel()
 	client := queuetest.Client(t, queuetest.Redis(t))
-	var failing failures
-	failing.left.Store(1 << 60)
-	client.AddHook(&failing)
+	failFirst(client, math.MaxInt64)
 	const perSecond, processes, tokens = 400, 4, 100
 	limiter := queue.NewFleetLimiter(client, "rail", perSecond, func() int { return processes })
 	began := time.Now()
@@ -55,9 +48,7 @@ func TestFleetLimiterDividesTheRateWithoutRedis(t *testing.T) {
 func TestFleetLimiterReturnsToRedis(t *testing.T) {
 	t.Parallel()
 	client := queuetest.Client(t, queuetest.Redis(t))
-	var failing failures
-	failing.left.Store(1)
-	client.AddHook(&failing)
+	failFirst(client, 1)
 	limiter := queue.NewFleetLimiter(client, "rail", 1, func() int { return 1000 })
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

@@ -192,31 +192,22 @@ func TestFleetLimiterRotatesOrganisations(t *testing.T) {
 	}
 }
 
-// allowances is a hook that counts the tokens that Redis allowed, and the requests without an
+// allowances counts the tokens that Redis allowed, and the requests without an
 // answer.
 type allowances struct{ tokens, unanswered atomic.Int64 }
 
-func (a *allowances) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (a *allowances) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if answered := redis.Error(nil); err != nil && !errors.As(err, &answered) {
-			a.unanswered.Add(1)
-		}
-		if script, ok := cmd.(*redis.Cmd); ok && err == nil {
-			if answer, ok := script.Val().([]any); ok {
-				a.tokens.Add(answer[0].(int64)) // the number of allowed tokens
-			}
-		}
-		return err
+// count is a queuetest.CommandHook.
+func (a *allowances) count(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	err := next(ctx, cmd)
+	if answered := redis.Error(nil); err != nil && !errors.As(err, &answered) {
+		a.unanswered.Add(1)
 	}
-}
-
-func (a *allowances) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	if script, ok := cmd.(*redis.Cmd); ok && err == nil {
+		if answer, ok := script.Val().([]any); ok {
+			a.tokens.Add(answer[0].(int64)) // the number of allowed tokens
+		}
+	}
+	return err
 }
 
 // Callers of several organisations in several processes come and give up at random. Together they
@@ -234,7 +225,7 @@ func TestFleetLimiterHandsOutWhatIsAllowed(t *testing.T) {
 		var counters []*allowances
 		for range rapid.IntRange(1, 3).Draw(rt, "processes") {
 			counter, client := &allowances{}, queuetest.Client(t, url)
-			client.AddHook(counter)
+			client.AddHook(queuetest.CommandHook(counter.count))
 			counters = append(counters, counter)
 			limiter := queue.NewFleetLimiter(client, name, perSecond, nil)
 			for i := range rapid.IntRange(1, 6).Draw(rt, "callers") {

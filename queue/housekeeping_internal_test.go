@@ -21,22 +21,12 @@ type commandLog struct {
 	names []string
 }
 
-// DialHook implements redis.Hook.
-func (l *commandLog) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessPipelineHook implements redis.Hook.
-func (l *commandLog) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// ProcessHook implements redis.Hook.
-func (l *commandLog) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		l.mu.Lock()
-		l.names = append(l.names, cmd.Name())
-		l.mu.Unlock()
-		return next(ctx, cmd)
-	}
+// add is a queuetest.CommandHook.
+func (l *commandLog) add(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	l.mu.Lock()
+	l.names = append(l.names, cmd.Name())
+	l.mu.Unlock()
+	return next(ctx, cmd)
 }
 
 // Looks for expired leases overlap, and reach back to any time at first and once in a while. A look
@@ -77,7 +67,7 @@ func TestDetectLossIsCheap(t *testing.T) {
 	client := queuetest.Client(t, queuetest.Start(t).URL)
 	d := NewDispatcher(modelstest.Open(t), client, DispatcherConfig{Log: slog.New(slog.DiscardHandler)})
 	commands := &commandLog{}
-	client.AddHook(commands)
+	client.AddHook(queuetest.CommandHook(commands.add))
 	for _, lose := range []func(){
 		func() {}, // a first start
 		func() { client.FlushAll(t.Context()) },
