@@ -144,8 +144,8 @@ func (m *limiterModel) check(t *rapid.T) {
 	}
 }
 
-// cancelAfterScript returns a hook that cancels the caller's context when Redis has run a script and
-// the caller has not seen the answer. A caller whose context has ended gets no answer.
+// cancelAfterScript returns a hook that cancels the caller's context when Redis has run a script
+// and the caller has not seen the answer. A caller whose context has ended gets no answer.
 func cancelAfterScript(cancel func()) queuetest.CommandHook {
 	return func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		err := next(ctx, cmd)
