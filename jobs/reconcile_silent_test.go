@@ -16,9 +16,11 @@ import (
 // silentRail is a rail that never answers look-ups of some keys.
 type silentRail struct {
 	rail.Rail
-	silent []string
-	all    bool // it answers no look-up
-	most   int  // number of keys of the largest look-up
+	silent  []string
+	all     bool // it answers no look-up
+	most    int  // number of keys of the largest look-up
+	bounded bool // it looks up at most remain more keys
+	remain  int
 }
 
 // newSilentBooks returns books whose rail is a silentRail, around a scripted one.
@@ -30,9 +32,21 @@ func newSilentBooks(t *testing.T) (*books, *silentRail, *railtest.Scripted) {
 	return b, r, scripted
 }
 
+// Admit implements rail.Rail.
+func (s *silentRail) Admit(ctx context.Context, organisation models.OrganisationID, n int) int {
+	if s.bounded {
+		n = min(n, s.remain)
+	}
+	if n == 0 {
+		return 0
+	}
+	return s.Rail.Admit(ctx, organisation, n)
+}
+
 // Lookup implements rail.Rail.
 func (s *silentRail) Lookup(ctx context.Context, keys []string, report func(int, rail.Result)) {
 	s.most = max(s.most, len(keys))
+	s.remain -= len(keys)
 	s.Rail.Lookup(ctx, keys, func(i int, r rail.Result) {
 		if s.all || slices.Contains(s.silent, keys[i]) {
 			r = rail.Result{Status: rail.Unknown, Detail: "no answer"}
@@ -142,5 +156,29 @@ func TestReconcileBoundsItsLookups(t *testing.T) {
 	b.reconcile()
 	if r.most != lookups {
 		t.Errorf("%d look-ups in flight, want %d", r.most, lookups)
+	}
+}
+
+// A run that has time for few look-ups compares a part of the entries. The next run goes on from
+// there.
+func TestReconcileGoesOnHoweverSlowLookupsAre(t *testing.T) {
+	t.Parallel()
+	b, r, _ := newSilentBooks(t)
+	b.exec(`
+INSERT INTO ledger_entries (rail_key, site_id, recorded_at, amount, currency, batch_reference, row_reference,
+    customer_reference)
+SELECT 'r1_' || lpad(n::text, 64, '0'), ?, svc_now() + n, 100, 'AUD', 'b', 'r', 'c' FROM generate_series(1, 300) AS n`,
+		b.site.ID)
+	modelstest.AdvanceClock(t, b.store, period)
+	r.bounded = true
+	compared := b.state().ComparedTo
+	for runs := 1; b.state().Lag() > period; runs++ {
+		r.remain = 100
+		b.run()
+		if now := b.state().ComparedTo; now <= compared {
+			t.Fatalf("run %d compared up to %d, as the run before", runs, now)
+		} else {
+			compared = now
+		}
 	}
 }
