@@ -94,9 +94,13 @@ func (r *Request) BodyError(fields strictjson.Fields) error {
 	return BodyError(r.area(), fields.Faults())
 }
 
+// clockTimeout bounds a reading of the database's clock for a request that is refused anyway.
+const clockTimeout = 250 * time.Millisecond
+
 // joinExpiryFault adds the fault of an expiry that check refuses to faults, the error about a
 // refused body. One answer then lists every fault. An expiry of 0 is absent, and faults name a
-// negative one already. If the clock cannot be read, the answer lists faults alone.
+// negative one already. If the clock cannot be read within clockTimeout, the answer lists faults
+// alone.
 func (r *Request) joinExpiryFault(
 	ctx context.Context, faults error, store *models.Store, expiresAt models.Millis,
 	check func(expiresAt, now models.Millis) error,
@@ -104,6 +108,8 @@ func (r *Request) joinExpiryFault(
 	if expiresAt <= 0 {
 		return faults
 	}
+	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
+	defer cancel()
 	now, err := store.Now(ctx)
 	if err != nil {
 		return faults
