@@ -74,15 +74,16 @@ func (c *chaosFleet) inject(ctx context.Context, f fault) error {
 const retryWithin = 2 * time.Minute
 
 // retryUntilDone calls do until do succeeds, ctx ends, or retryWithin has passed. At first, do may
-// fail because of other faults. The error is that of the last call.
+// fail because of other faults. The error is that of the last call, which retryWithin does not
+// interrupt.
 func retryUntilDone(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, retryWithin)
-	defer cancel()
+	retrying, stop := context.WithTimeout(ctx, retryWithin)
+	defer stop()
 	for {
 		attemptCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		err := do(attemptCtx)
 		cancel()
-		if err == nil || !sleep(ctx, 50*time.Millisecond) {
+		if err == nil || !sleep(retrying, 50*time.Millisecond) {
 			return err
 		}
 	}

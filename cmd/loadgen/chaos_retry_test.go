@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // A fault that finds nothing to act on does not hold up the run for ever.
@@ -13,7 +14,12 @@ func TestRetryUntilDoneGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*retryWithin)
 		defer cancel()
-		err := retryUntilDone(ctx, func(context.Context) error { return errNothingInFlight })
+		err := retryUntilDone(ctx, func(ctx context.Context) error {
+			if !sleep(ctx, 40*time.Millisecond) { // the time of an attempt
+				return ctx.Err()
+			}
+			return errNothingInFlight
+		})
 		if !errors.Is(err, errNothingInFlight) || ctx.Err() != nil {
 			t.Errorf("error %v, and the context %v", err, ctx.Err())
 		}
