@@ -7,9 +7,9 @@ import (
 	"partnerbilling/models"
 )
 
-// WakeDebits is the job that makes the tasks due, in bounded steps, that a pause of an
-// organisation's debits postponed. It runs after the pause, and during the pause after an operator
-// has cancelled restored work. After a crash its task runs again and continues.
+// WakeDebits is the job that makes the tasks due that a pause of an organisation's debits
+// postponed. It works in bounded steps. It runs after the pause, and during the pause after an
+// operator has cancelled restored work. After a crash its task runs again and continues.
 type WakeDebits struct {
 	Store *models.Store
 }

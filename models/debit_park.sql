@@ -35,8 +35,9 @@ WITH t AS MATERIALIZED (
     WHERE b.site_id = (SELECT site_id FROM t) AND b.id = (SELECT id FROM t) AND EXISTS (SELECT FROM pause)
     FOR KEY SHARE
 ), postponing AS MATERIALIZED (
-    -- Locks the epoch likewise: an operator's decision to cancel restored work follows or has
-    -- committed before.
+    -- Locks the epoch, too: an operator's decision to cancel restored work then waits for this
+    -- statement, or is visible here. A statement that begins an epoch may lock epoch and batch in
+    -- the other order. Postgres then ends one of the two, which is repeated.
     SELECT batch_cancelled(batch.cancelled_at, batch.epoch, e.cancelled_before) AS cancelled
     FROM batch CROSS JOIN database_epoch e
     FOR SHARE OF e

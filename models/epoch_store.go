@@ -74,8 +74,8 @@ func (s *Store) ResumeRestored(ctx context.Context) (Epoch, error) {
 // that a pause of debits postponed do not wait for its end. ErrNothingHeld: no work is held.
 func (s *Store) CancelRestored(ctx context.Context) (Epoch, error) {
 	return s.decideRestored(ctx, "cancel", func(tx postgres.Tx) error {
-		// Before the list of pauses: a statement that postpones a task locks the epoch. The tasks
-		// that wake the postponed ones therefore find its task.
+		// The epoch is updated before the pauses are read. A statement that postpones a task locks
+		// the epoch: it either sees the decision, or its task is found by the task that wakes it.
 		if err := releaseRestored(ctx, tx, cancelRestoredSQL); err != nil {
 			return err
 		}

@@ -67,8 +67,8 @@ func (f *fleet) perWorker(shared time.Duration) time.Duration {
 }
 
 // count asks Redis for the running workers. If Redis does not answer, the last count stays valid.
-// Asynq's inspector takes no context. Once ctx ends, count therefore leaves the inspector alone,
-// whose commands end by their own time-outs.
+// Asynq's inspector takes no context: once ctx ends, count returns without waiting for the
+// inspector, whose commands have time-outs of their own.
 func (f *fleet) count(ctx context.Context) error {
 	counted := make(chan error, 1)
 	go func() {

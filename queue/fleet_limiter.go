@@ -27,9 +27,9 @@ const (
 )
 
 // FleetLimiter is a token bucket that all processes on one Redis share. While Redis does not
-// answer, each process limits itself to an equal part of the rate. Within a process, waiting
-// organisations get tokens in rotation, however many tokens each wants. A FleetLimiter is safe for
-// concurrent use.
+// answer, each process limits itself to the rate divided by the number of processes, or to the
+// whole rate if it does not know the number. Within a process, waiting organisations get tokens in
+// rotation, however many tokens each wants. A FleetLimiter is safe for concurrent use.
 type FleetLimiter struct {
 	shared     *redis_rate.Limiter
 	name       string
@@ -145,9 +145,9 @@ func (l *FleetLimiter) request(ctx context.Context, w *tokenWaiter) {
 	l.give(tokens) // even if w has given up: the tokens belong to the other waiters
 }
 
-// startLocal begins a period of the process's own limiter, after a request that began at began and
-// failed. The limiter is empty at first: the shared tokens of that time may have been taken. It
-// keeps what accrues while further requests fail.
+// startLocal switches to the process's own limiter for localPeriod. began is the start of the
+// request that failed. The limiter is empty at first: the shared tokens of that time may have been
+// taken. It keeps what accrues while further requests fail.
 func (l *FleetLimiter) startLocal(began time.Time) {
 	perSecond := l.perSecond / float64(max(1, l.processes()))
 	burst := max(1, int(perSecond))

@@ -192,8 +192,7 @@ func TestFleetLimiterRotatesOrganisations(t *testing.T) {
 	}
 }
 
-// allowances counts the tokens that Redis allowed, and the requests without an
-// answer.
+// allowances counts the tokens that Redis allowed, and the requests without an answer.
 type allowances struct{ tokens, unanswered atomic.Int64 }
 
 // count is a queuetest.CommandHook.
