@@ -144,19 +144,16 @@ func (s *Server) limitRate(ctx context.Context, r *Request) error {
 // setLimitHeaders sets the headers RateLimit-Policy and RateLimit, which are structured fields (RFC
 // 9651).
 func (r *Request) setLimitHeaders(limits []ratelimit.Limit) {
+	if len(limits) == 0 {
+		return
+	}
 	var policies, states []string
 	for _, l := range limits {
 		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%s", l.Name, l.Quota, seconds(l.Window)))
-		if !l.Unknown {
-			states = append(states, fmt.Sprintf("%q;r=%d;t=%s", l.Name, l.Remaining, seconds(l.Reset)))
-		}
+		states = append(states, fmt.Sprintf("%q;r=%d;t=%s", l.Name, l.Remaining, seconds(l.Reset)))
 	}
-	if len(policies) > 0 {
-		r.SetHeader("RateLimit-Policy", strings.Join(policies, ", "))
-	}
-	if len(states) > 0 {
-		r.SetHeader("RateLimit", strings.Join(states, ", "))
-	}
+	r.SetHeader("RateLimit-Policy", strings.Join(policies, ", "))
+	r.SetHeader("RateLimit", strings.Join(states, ", "))
 }
 
 // seconds returns d in whole seconds, rounded up.

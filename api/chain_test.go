@@ -131,14 +131,14 @@ func TestRateLimitHeaders(t *testing.T) {
 	g := newTestServer(t, nil)
 	g.limiter.set(ratelimit.Decision{Allowed: true, Limits: []ratelimit.Limit{
 		{Name: "default", Quota: 200, Window: 2 * time.Second, Remaining: 150, Reset: 300 * time.Millisecond},
-		{Name: "batches", Quota: 5, Window: time.Second, Unknown: true},
+		{Name: "batches", Quota: 5, Window: time.Second, Remaining: 5},
 	}})
 	for _, path := range []string{site("/batches/b"), "/billing/sites/x/batches/b"} {
 		h := g.Get(path).Header
 		if got, want := h.Get("RateLimit-Policy"), `"default";q=200;w=2, "batches";q=5;w=1`; got != want {
 			t.Errorf("%s: policy %s, want %s", path, got, want)
 		}
-		if got, want := h.Get("RateLimit"), `"default";r=150;t=1`; got != want {
+		if got, want := h.Get("RateLimit"), `"default";r=150;t=1, "batches";r=5;t=0`; got != want {
 			t.Errorf("%s: limits %s, want %s", path, got, want)
 		}
 	}

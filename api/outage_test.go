@@ -148,6 +148,29 @@ func TestNoRequestWaitsForRedis(t *testing.T) {
 	}
 }
 
+// While Redis is unavailable, no request is counted: all answers say that the whole burst is left.
+func TestRateLimitHeadersWithoutRedis(t *testing.T) {
+	t.Parallel()
+	store := modelstest.Open(t)
+	keys := newKeys(t, store)
+	for name, url := range map[string]string{"hangs": "redis://" + blackHole(t),
+		"refuses": "redis://" + localtest.FreeAddress(t)} {
+		w := newWired(t, store, keys, url)
+		ordinary := w.Get(w.path("/customers")).Expect(200)
+		missing := w.Get(w.path("/batches/none")).Expect(404)
+		batch := w.submit().Expect(202)
+		for a, want := range map[*apitest.Answer]string{
+			ordinary: `"default";r=1000000;t=0`,
+			missing:  `"default";r=1000000;t=0`,
+			batch:    `"default";r=1000000;t=0, "batches";r=1000000;t=0`,
+		} {
+			if got := a.Header.Get("RateLimit"); got != want {
+				t.Errorf("Redis %s: %d with RateLimit %q, want %q", name, a.Status, got, want)
+			}
+		}
+	}
+}
+
 // Without Redis the service is ready and reports the failed check.
 func TestReadyWithoutRedis(t *testing.T) {
 	t.Parallel()

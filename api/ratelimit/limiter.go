@@ -22,7 +22,7 @@ const (
 )
 
 // Limiter limits the requests of each client across all processes, with token buckets in Redis. It
-// fails open: if Redis fails or is slow, requests pass. It is safe for concurrent use.
+// fails open: if Redis fails or is slow, requests pass uncounted. It is safe for concurrent use.
 type Limiter struct {
 	redis         redis.UniversalClient
 	rates         map[Class]Rate
@@ -85,7 +85,7 @@ return answer
 `)
 
 // Take counts a request against the limit Default and the limit of its class. If Redis fails or is
-// slow, it allows the request.
+// slow, it allows the request without counting it: each bucket then reads as full.
 func (l *Limiter) Take(ctx context.Context, client models.ClientID, class Class) Decision {
 	classes := l.limited(class)
 	if len(classes) == 0 {
@@ -190,7 +190,7 @@ func (l *Limiter) decide(classes []Class, answer []int64) Decision {
 	d := Decision{Allowed: answer[0] == 1}
 	for i, class := range classes {
 		bucket := answer[1+3*i : 4+3*i]
-		limit := l.limit(class)
+		limit := l.full(class)
 		limit.Remaining = bucket[0]
 		limit.Reset = time.Duration(bucket[1]) * time.Microsecond
 		d.Limits = append(d.Limits, limit)
@@ -201,19 +201,19 @@ func (l *Limiter) decide(classes []Class, answer []int64) Decision {
 	return d
 }
 
-// limit returns what is known of a limit without Redis.
-func (l *Limiter) limit(class Class) Limit {
+// full returns a limit with a full bucket.
+func (l *Limiter) full(class Class) Limit {
 	rate := l.rates[class]
-	return Limit{Name: string(class), Quota: int64(rate.Burst), Window: rate.window()}
+	burst := int64(rate.Burst)
+	return Limit{Name: string(class), Quota: burst, Window: rate.window(), Remaining: burst}
 }
 
-// failOpen allows a request that could not be counted.
+// failOpen allows a request that could not be counted. While Redis is unavailable no request uses a
+// token, so the whole burst remains.
 func (l *Limiter) failOpen(classes []Class) Decision {
 	d := Decision{Allowed: true}
 	for _, class := range classes {
-		limit := l.limit(class)
-		limit.Unknown = true
-		d.Limits = append(d.Limits, limit)
+		d.Limits = append(d.Limits, l.full(class))
 	}
 	return d
 }

@@ -178,7 +178,7 @@ func TestLimiterUnderConcurrency(t *testing.T) {
 			if i%2 == 0 {
 				l = second
 			}
-			if d := l.Take(t.Context(), client, ratelimit.Default); d.Allowed && !d.Limits[0].Unknown {
+			if d := l.Take(t.Context(), client, ratelimit.Default); d.Allowed && isCounted(d) {
 				allowed.Add(1)
 			}
 		})
@@ -203,7 +203,7 @@ func TestLimiterOnACluster(t *testing.T) {
 		taking.Go(func() {
 			for n := range 3 {
 				d := l.Take(t.Context(), models.ClientID{byte(i)}, ratelimit.Batches)
-				if d.Allowed != (n < 2) || d.Limits[0].Unknown {
+				if d.Allowed != (n < 2) || !isCounted(d) {
 					t.Errorf("client %d, batch %d: %+v", i, n, d)
 				}
 			}
@@ -225,8 +225,11 @@ func TestLimiterOff(t *testing.T) {
 	}
 }
 
-// unknown is the decision of a limiter that cannot reach Redis.
-var unknown = ratelimit.Decision{Allowed: true, Limits: []ratelimit.Limit{{Name: "default", Quota: 5, Unknown: true}}}
+// uncounted is the decision of a limiter that cannot reach Redis: no token is taken.
+var uncounted = ratelimit.Decision{Allowed: true, Limits: []ratelimit.Limit{{Name: "default", Quota: 5, Remaining: 5}}}
+
+// isCounted reports whether Redis has counted an allowed request.
+func isCounted(d ratelimit.Decision) bool { return d.Limits[0].Remaining < d.Limits[0].Quota }
 
 func TestLimiterWithoutRedis(t *testing.T) {
 	t.Parallel()
@@ -238,7 +241,7 @@ func TestLimiterWithoutRedis(t *testing.T) {
 	server.Kill()
 	for range 100 {
 		d := l.Take(t.Context(), client, ratelimit.Default)
-		if diff := cmp.Diff(unknown, d, cmpopts.IgnoreFields(ratelimit.Limit{}, "Window")); diff != "" {
+		if diff := cmp.Diff(uncounted, d, cmpopts.IgnoreFields(ratelimit.Limit{}, "Window")); diff != "" {
 			t.Fatalf("without Redis (-want +got):\n%s", diff)
 		}
 	}
@@ -246,7 +249,7 @@ func TestLimiterWithoutRedis(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for again := time.NewTicker(100 * time.Millisecond); ; <-again.C {
-		if d := l.Take(ctx, client, ratelimit.Default); !d.Limits[0].Unknown {
+		if d := l.Take(ctx, client, ratelimit.Default); isCounted(d) {
 			again.Stop()
 			return
 		}
@@ -276,7 +279,7 @@ func TestLimiterWithHangingRedis(t *testing.T) {
 	for range 50 {
 		taking.Go(func() {
 			started := time.Now()
-			if d := l.Take(t.Context(), client, ratelimit.Default); !d.Allowed || !d.Limits[0].Unknown {
+			if d := l.Take(t.Context(), client, ratelimit.Default); !d.Allowed || isCounted(d) {
 				t.Errorf("a hanging Redis decides: %+v", d)
 			}
 			if took := int64(time.Since(started)); took > longest.Load() {

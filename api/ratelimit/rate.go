@@ -33,7 +33,6 @@ type Limit struct {
 	Window    time.Duration // at least one second
 	Remaining int64         // requests that the bucket still has tokens for
 	Reset     time.Duration // until the whole quota is available again
-	Unknown   bool          // Remaining and Reset are unknown
 }
 
 // Rate is a token bucket of Burst tokens that refills at PerSecond. The zero Rate is unlimited.

@@ -2769,7 +2769,10 @@ export interface components {
         Location: string;
         /** @description Present if the service honoured `Prefer`. */
         PreferenceApplied: "wait";
-        /** @description The rest of the client's rate limits (IETF draft), if limits are on. */
+        /**
+         * @description The rest of the client's rate limits (IETF draft), if limits are on. While the service cannot count requests, it
+         *     shows the whole burst, and limits the rate of access tokens only.
+         */
         RateLimit: string;
         /** @description The client's rate limits (IETF draft), if limits are on. */
         RateLimitPolicy: string;
