@@ -49,18 +49,23 @@ WHERE o.id = :task AND r.site_id = o.site_id AND r.batch_id = o.subject_id
 	debitBindText string
 	bindRowsSQL   = postgres.SQL(debitBindText)
 	extendRowsSQL = postgres.SQL(`
-WITH r AS (
+WITH b AS MATERIALIZED (
+    -- Empty if the batch is held after a restore: the statement then changes nothing.
+    SELECT b.organisation_id, b.settle_by, b.cancelled_at, b.epoch FROM batches b
+    WHERE b.site_id = :site AND b.id = :batch AND b.epoch >= (SELECT held_before FROM database_epoch)
+), r AS (
     UPDATE batch_rows r SET lease_until = statement_timestamp() + :row_lease * interval '1 ms'
     WHERE r.site_id = :site AND r.batch_id = :batch AND r.row_index = ANY (:rows::int[]) AND r.lease_token = :lease
       AND r.lease_until > statement_timestamp() AND (r.state = 'inProgress' OR r.in_doubt)
+      AND EXISTS (SELECT FROM b)
     RETURNING r.row_index, r.link_id
 ), task AS (
+    -- The dispatched task, unless the worker has lost all the rows: it is then dispatched again.
     UPDATE outbox o SET redispatch_after = statement_timestamp() + :row_lease * interval '1 ms'
     WHERE o.id = :task AND o.dispatched_at IS NOT NULL AND (SELECT count(*) FROM r) > 0
 )
 SELECT ` + eligibilityColumns + `
-FROM ` + svcNow + ` now (ms), batches b, r LEFT JOIN customer_links l ON l.site_id = :site AND l.id = r.link_id
-WHERE b.site_id = :site AND b.id = :batch AND b.epoch >= (SELECT held_before FROM database_epoch)`)
+FROM ` + svcNow + ` now (ms), b, r LEFT JOIN customer_links l ON l.site_id = :site AND l.id = r.link_id`)
 	checkRowsSQL = postgres.SQL(`
 SELECT ` + eligibilityColumns + `
 FROM ` + svcNow + ` now (ms), batches b,
@@ -218,7 +223,8 @@ func (s *Store) bindRows(ctx context.Context, c *Chunk) error {
 
 // ExtendRows extends the leases of claimed rows and their task for RowLease, and reads the rows'
 // eligibility again, by row index. The answer leaves out rows with a final outcome, rows that the
-// caller no longer leases, and rows held after a restore: the caller must stop work on them.
+// caller no longer leases, and rows held after a restore: the caller must stop work on them. Their
+// leases are not extended, nor is that of a task without other rows.
 func (s *Store) ExtendRows(ctx context.Context, c Chunk, rows []int) (map[int]Eligibility, error) {
 	held, err := s.eligibilities(ctx, extendRowsSQL, postgres.Args{
 		"site": c.SiteID, "batch": c.BatchID, "lease": c.Lease, "rows": rows, "task": c.Task,

@@ -231,6 +231,45 @@ func TestEligibilityIsReadAgain(t *testing.T) {
 	change("at the deadline", func(e *models.Eligibility) { e.Phase = models.PhaseConfirm })
 }
 
+// A worker must stop work on rows that it has lost, and on those of a held batch. Its heartbeat
+// then changes neither the rows' leases nor the task's next dispatch.
+func TestLostRowsAreNotExtended(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*testing.T, *models.Store){
+		"expired": func(t *testing.T, store *models.Store) { expireLeases(t, store) },
+		"held": func(t *testing.T, store *models.Store) {
+			_, err := store.BeginEpoch(t.Context())
+			must(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := modelstest.Open(t)
+			site := modelstest.Site(t, store)
+			modelstest.Customer(t, store, site.ID, "ada", models.BehaviourPays)
+			task := modelstest.Submit(t, store, modelstest.Batch(site, "b", "ada", "ada")).Tasks[0]
+			claimTask(t, store, task)
+			chunk := claim(t, store, task)
+			type leases struct{ Row, Task time.Time }
+			read := func() (l leases) {
+				must(t, store.DB().NewRaw(`
+SELECT (SELECT max(lease_until) FROM batch_rows), redispatch_after FROM outbox WHERE id = ?`, task).
+					Scan(t.Context(), &l.Row, &l.Task))
+				return l
+			}
+			lose(t, store)
+			before := read()
+			held, err := store.ExtendRows(t.Context(), chunk, []int{0, 1})
+			if err != nil || len(held) != 0 {
+				t.Errorf("lost rows seem to be held: %v, %v", held, err)
+			}
+			if diff := cmp.Diff(before, read()); diff != "" {
+				t.Errorf("leases (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestDeadWorkersRowsAreInDoubt(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
