@@ -59,22 +59,31 @@ func newPostgres(ctx context.Context, dir *serversDir, o Options) (*postgres, er
 		dir.state.PostgresPassword = pg.password
 		return pg, errors.Join(dir.save(), pg.copyPrimary(ctx, o.standbyOf))
 	}
-	if err := pg.init(ctx); err != nil {
+	if err := pg.createData(func(dir string) error { return pg.initdb(ctx, dir) }); err != nil {
 		return nil, fmt.Errorf("create the PostgreSQL data folder: %w", err)
 	}
 	return pg, nil
 }
 
-// init creates a data folder with initdb under a temporary name, and renames it. A crash thus
+// createData creates the data folder under a temporary name with fill, and renames it. A crash thus
 // leaves no incomplete data folder.
-func (pg *postgres) init(ctx context.Context) error {
-	dir, pwfile := pg.data+".new", pg.data+".password"
+func (pg *postgres) createData(fill func(dir string) error) error {
+	dir := pg.data + ".new"
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
 	if err := pg.account.mkdir(dir); err != nil {
 		return err
 	}
+	if err := fill(dir); err != nil {
+		return err
+	}
+	return os.Rename(dir, pg.data)
+}
+
+// initdb fills an empty folder with the data of a new server.
+func (pg *postgres) initdb(ctx context.Context, dir string) error {
+	pwfile := pg.data + ".password"
 	if err := pg.account.writeFile(pwfile, pg.password+"\n"); err != nil {
 		return err
 	}
@@ -96,11 +105,9 @@ func (pg *postgres) init(ctx context.Context) error {
 		}
 	}
 	if pg.certs != nil {
-		if err := pg.requireCertificates(dir); err != nil {
-			return err
-		}
+		return pg.requireCertificates(dir)
 	}
-	return os.Rename(dir, pg.data)
+	return nil
 }
 
 func (pg *postgres) name() string { return postgresName }

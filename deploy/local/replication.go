@@ -50,12 +50,12 @@ func (pg *postgres) copyPrimary(ctx context.Context, primary *Servers) error {
 	if err := os.RemoveAll(pg.data); err != nil {
 		return err
 	}
-	if err := pg.account.mkdir(pg.data); err != nil {
-		return err
-	}
-	args := []string{"-D", pg.data, "-R", "-X", "stream", "-c", "fast", "-d", primary.conninfo()}
-	args = append(args, pg.syncFlags()...)
-	if err := runAs(ctx, pg.account, pg.tool("pg_basebackup", args...), pg.login()...); err != nil {
+	err := pg.createData(func(dir string) error {
+		args := []string{"-D", dir, "-R", "-X", "stream", "-c", "fast", "-d", primary.conninfo()}
+		args = append(args, pg.syncFlags()...)
+		return runAs(ctx, pg.account, pg.tool("pg_basebackup", args...), pg.login()...)
+	})
+	if err != nil {
 		return fmt.Errorf("copy the primary: %w", err)
 	}
 	return nil
