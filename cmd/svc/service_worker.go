@@ -96,7 +96,7 @@ func (s *service) awaitRedis(ctx context.Context) bool {
 
 // openRail creates the rail adapter, and returns the number of debits that may be in flight on it.
 // The sandbox rail has capacity for all tasks of the worker, so that slow accounts in batches do
-// not delay payments. workers counts the workers of the fleet; nil: see openGateway.
+// not delay payments. workers is that of openGateway.
 func (s *service) openRail(
 	store *models.Store, workers func() int,
 ) (payments rail.Rail, concurrency int, err error) {
@@ -113,7 +113,8 @@ func (s *service) openRail(
 
 // openGateway creates the rail adapter of a payment gateway. All processes share SVC_RAIL_RATE
 // through client, a client of Redis. client may be nil if no rate is set. While Redis does not
-// answer, each process takes an equal part for as many as workers returns; nil: it is alone.
+// answer, this process takes its part of the rate among as many processes as workers returns. If
+// workers is nil, the process takes the whole rate.
 func (c *Config) openGateway(client redis.UniversalClient, workers func() int) (*rail.HTTP, error) {
 	key, err := c.railKey()
 	if err != nil {
