@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// readIdempotencyKey reads the header Idempotency-Key on the routes that accept it.
+// readIdempotencyKey copies the header Idempotency-Key to r.IdempotencyKey. It refuses a malformed
+// or repeated header. Routes that do not accept the header ignore it.
 func (s *Server) readIdempotencyKey(_ context.Context, r *Request) error {
 	if !r.route.Idempotent {
 		return nil

@@ -14,8 +14,8 @@ import (
 // Sandbox configures a sandbox: an environment in which partners try the service with simulated
 // customers.
 type Sandbox struct {
-	// Clock enables /sandbox/clock, which moves the time of the whole service. It suits a service
-	// with a single user.
+	// Clock enables /sandbox/clock. A request to that route moves the time of the whole service, so
+	// it suits only a service with a single user.
 	Clock bool
 	// Loopback lets webhooks go to loopback addresses.
 	Loopback bool
@@ -48,7 +48,7 @@ func (s *sandbox) signup(ctx context.Context, r *Request) error {
 		return err
 	}
 	signup, err := s.store.CompleteLink(ctx, link.ID, party)
-	if errors.Is(err, models.ErrLinkTaken) { // also on repetition: each call generates another party
+	if errors.Is(err, models.ErrLinkTaken) { // a repeated call too: each call generates another party
 		e := Refuse(SignupTaken, "")
 		e.Faults[0].Message = "The customer is linked already."
 		return e
@@ -63,7 +63,8 @@ func (s *sandbox) signup(ctx context.Context, r *Request) error {
 // clockData is the service time on the wire.
 type clockData struct {
 	Now models.Millis `json:"now"`
-	// AdvancedMs is the lead over the database's time, in ms. Only readClock sets it, also to 0.
+	// AdvancedMs is the lead over the database's time, in ms. readClock always sets it, and
+	// moveClock never does.
 	AdvancedMs *int64 `json:"advancedMs,omitempty"`
 }
 
@@ -99,7 +100,7 @@ func (s *sandbox) moveClock(ctx context.Context, r *Request) error {
 // shows them in progress. If an error ends it early, the workers' sweep settles the other batches.
 func (s *sandbox) settleOverdue(ctx context.Context) {
 	for {
-		if _, err := s.store.CloseOverdueBatch(ctx); err != nil { // ErrNotFound: none is overdue
+		if _, err := s.store.CloseOverdueBatch(ctx); err != nil { // ErrNotFound: none is left to settle
 			return
 		}
 	}

@@ -31,7 +31,7 @@ type signupData struct {
 	LinkedAt         models.Millis    `json:"linkedAt,omitempty"`  // only while linked
 }
 
-// signupOf returns a sign-up as the answer shows it.
+// signupOf returns a sign-up in the form of an answer.
 func signupOf(s *models.Signup) signupData {
 	d := signupData{LinkID: s.LinkID, OrganisationName: s.OrganisationName, SiteName: s.SiteName, State: s.State,
 		InvitedAt: s.InvitedAt}
@@ -54,7 +54,8 @@ func (s *signups) get(ctx context.Context, r *Request) error {
 	return r.JSON(http.StatusOK, signupOf(&signup))
 }
 
-// complete links the customer in the body by the sign-up whose token is in the path.
+// complete completes the sign-up whose token is in the path: its Site and the customer in the body
+// become linked. In a sandbox, complete first opens an account for the customer's agreement.
 func (s *signups) complete(ctx context.Context, r *Request) error {
 	body := strictjson.NewObject(r.Body, "customerId", "agreementId")
 	party := models.Party{

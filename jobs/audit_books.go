@@ -23,8 +23,8 @@ const (
 )
 
 // AuditBooks is the recurring job that checks the invariants of money. A pass checks the time from
-// the oldest kept batch to now, window by window. It raises an alert for each violation. Each run
-// ends after auditBudget, and the next run continues the pass.
+// the oldest kept batch to now, window by window. AuditBooks logs each violation and raises an
+// alert for it. A run starts no window after auditBudget, and the next run continues the pass.
 type AuditBooks struct {
 	Store *models.Store
 	Now   func() time.Time // measures durations
@@ -39,8 +39,8 @@ func (j *AuditBooks) Run(ctx context.Context, task models.Task) error {
 	return j.Store.FinishTask(ctx, task.ID)
 }
 
-// advance checks window after window until the pass ends, the budget is used, or another process
-// has moved the pass.
+// advance checks window after window until the pass ends, the budget is used up, or another process
+// has moved the pass. Position 0 means that no pass is under way.
 func (j *AuditBooks) advance(ctx context.Context) error {
 	pass, err := j.Store.AuditPass(ctx)
 	if err != nil || pass.Position == 0 && pass.Age() < auditPassInterval {

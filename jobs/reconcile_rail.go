@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// reconcileBudget is how long a run continues to compare after its first progress. If that
-	// progress took longer than reconcileBudget, the run continues for as long again.
+	// reconcileBudget is how long a run continues to compare after its first progress. If reaching
+	// that progress took longer than reconcileBudget, the run continues for that longer time.
 	reconcileBudget = 8 * time.Second
 	// advanceTimeout and recheckTimeout bound the two parts of a run. Their sum is below the
-	// queue's time-out of a run. Before its first progress, a run lists again the debits of a
-	// period as long as reconcile.Overlap and reconcile.Skew together. At 1,000 debits a second,
-	// these are 300 pages. advanceTimeout must suffice for them.
+	// queue's time-out of a run. advanceTimeout must suffice for the pages that a run lists again
+	// before its first progress. They cover a period of reconcile.Overlap plus reconcile.Skew: 300
+	// pages at 1,000 debits a second.
 	advanceTimeout, recheckTimeout = 80 * time.Second, 30 * time.Second
 	// maxRecheck is the maximum number of differences that a run checks again, and recheckStep the
 	// maximum number in one step.
 	maxRecheck, recheckStep = 500, 100
-	// horizonMargin is the distance of the comparison's beginning from the rail's horizon: the time
-	// at which the rail's list begins. The horizon moves and must not overtake the comparison.
+	// horizonMargin is how long after the rail's horizon the comparison begins. The horizon is the
+	// time at which the rail's list begins. It moves, and must not overtake the comparison.
 	horizonMargin = time.Hour
 )
 
@@ -85,8 +85,8 @@ func within(
 	return do(ctx, task)
 }
 
-// advance compares step by step up to now. When the budget is used, it returns errUnfinished. It
-// does so only after it has moved ComparedTo, so that the next run begins at a later time.
+// advance compares step by step up to now. When the budget is used up, it returns errUnfinished,
+// but only after it has moved ComparedTo. The next run therefore begins at a later time.
 func (j *ReconcileRail) advance(ctx context.Context, task models.TaskID) error {
 	store := j.Comparer.Store
 	state, err := store.Reconciliation(ctx)
@@ -123,8 +123,8 @@ type budget struct {
 	began, moved time.Time // moved is zero before the first progress
 }
 
-// noteProgress notes the time of the run's first progress. It reports whether the budget is used:
-// the run must then end.
+// noteProgress notes the time of the run's first progress. It reports whether the budget is used
+// up, so that the run must end.
 func (b *budget) noteProgress() (used bool) {
 	now := b.now()
 	if b.moved.IsZero() {

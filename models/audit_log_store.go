@@ -26,7 +26,8 @@ VALUES (:id, svc_now(), :actor_kind, :actor, :origin, :act, :subject_kind, :subj
 var errUnchanged = errors.New("models: nothing to change")
 
 // act runs do in one database transaction. The same transaction records the context's act as done,
-// if the context carries one. If an act takes several transactions, the first records it.
+// if the context carries one. Of several transactions of an act, only the first to succeed may
+// record the act.
 func (s *Store) act(ctx context.Context, do func(tx postgres.Tx) error) error {
 	act := actFrom(ctx)
 	err := s.pg.InTx(ctx, func(tx postgres.Tx) error {
@@ -91,8 +92,8 @@ type auditRow struct {
 	AuditEntry
 }
 
-// AuditLog returns at most limit entries that the filter selects, newest first. It begins with the
-// entry that follows the position after.
+// AuditLog returns at most limit entries that the filter selects, newest first. They follow the
+// position after in that order. The zero position begins with the newest entry.
 func (s *Store) AuditLog(
 	ctx context.Context, filter AuditFilter, after AuditPosition, limit int64,
 ) (entries []AuditEntry, err error) {

@@ -22,10 +22,11 @@ import (
 const (
 	// maxBundleSize is the maximum number of webhooks in a bundle.
 	maxBundleSize = 64
-	// minBundleSize is the number of webhooks up to which all go into one bundle.
+	// minBundleSize is the minimum number of webhooks in a bundle. Only the last bundle may have
+	// fewer.
 	minBundleSize = 4
-	// targetBundles is the number of bundles over which more webhooks are spread, so that several
-	// workers share a small backlog. The sizes above take precedence.
+	// targetBundles is the maximum number of bundles, unless they would exceed maxBundleSize. Many
+	// small bundles let several workers share a small backlog.
 	targetBundles = 16
 	// retryTimeout bounds the enqueue of a failed member. A member that is not enqueued is
 	// dispatched again when its lease expires.
@@ -112,8 +113,9 @@ func (s *Server) runBundle(ctx context.Context, members []models.Task) error {
 }
 
 // RunClaimed runs claimed webhook tasks without a dispatch, each in a slot, as members of a bundle.
-// It does not wait for them. Only a job that this server runs may call it, so that Shutdown waits
-// for the tasks. Tasks that a shutdown interrupts are dispatched when their leases expire.
+// It returns without waiting for the tasks. Only a job that this server runs may call RunClaimed,
+// so that Shutdown waits for the tasks. Tasks that a shutdown interrupts are dispatched when their
+// leases expire.
 func (s *Server) RunClaimed(tasks []models.Task) {
 	s.running.Go(func() {
 		ctx, cancel := context.WithTimeout(s.runCtx, taskTimeout)
@@ -150,7 +152,8 @@ func (s *Server) retryMember(ctx context.Context, m models.Task, failure error) 
 	}
 }
 
-// inSlot waits for a free webhook slot and runs do in it. It returns an error if ctx ends first.
+// inSlot waits for a free webhook slot and runs do in it. If ctx ends first, inSlot returns the
+// error of ctx without running do.
 func (s *Server) inSlot(ctx context.Context, do func() error) error {
 	select {
 	case s.slots <- struct{}{}:

@@ -17,7 +17,7 @@ import (
 	"partnerbilling/models"
 )
 
-// AccessTokenLifetime is the validity of an access token.
+// AccessTokenLifetime is how long an access token is valid.
 const AccessTokenLifetime = time.Hour
 
 // accessTokenType is the typ header of an RFC 9068 access token.

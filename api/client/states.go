@@ -21,13 +21,13 @@ const (
 	OutcomeSucceeded          = "succeeded"
 	OutcomeCustomerNotActive  = "customerNotActive" // the customer's link is not linked
 	OutcomeInsufficientFunds  = "insufficientFunds"
-	OutcomeAccountUnavailable = "accountUnavailable"
-	OutcomeLimitExceeded      = "limitExceeded"
+	OutcomeAccountUnavailable = "accountUnavailable" // closed or frozen, or no such agreement
+	OutcomeLimitExceeded      = "limitExceeded"      // the amount is above the customer's limit
 	OutcomeDeclinedByCustomer = "declinedByCustomer"
 	OutcomeDeclined           = "declined"    // by the bank, for another reason
 	OutcomeTimedOut           = "timedOut"    // not debited before the deadline
 	OutcomeUnconfirmed        = "unconfirmed" // may have been debited: do not submit the row again
-	OutcomeCancelled          = "cancelled"
+	OutcomeCancelled          = "cancelled"   // the batch was cancelled before the debit
 )
 
 // The states of a payment intent.

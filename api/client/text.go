@@ -10,10 +10,11 @@ import (
 )
 
 // ErrNotUTF8 reports text that is not UTF-8. JSON cannot hold such text: encoding/json would
-// silently replace its invalid bytes, and so name another customer or batch.
+// silently replace the invalid bytes, and the request could name another customer or batch.
 var ErrNotUTF8 = errors.New("client: the text is not UTF-8")
 
-// checkText returns ErrNotUTF8, with the field, for a request with text that is not UTF-8.
+// checkText returns an error that wraps ErrNotUTF8 if a text of the request is not UTF-8. The error
+// names the path, the header or the field of the body.
 func (r *request) checkText() error {
 	// An invalid path is left to http.NewRequest.
 	if decoded, err := url.PathUnescape(r.path); err == nil && !utf8.ValidString(decoded) {

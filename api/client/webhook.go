@@ -59,9 +59,10 @@ type Event struct {
 // are two secrets. body is the unchanged request body. A secret is the whole text that the service
 // returned, whsec_ included.
 //
-// ParseEvent verifies webhook-signature, which also covers the time, and refuses a webhook that was
-// signed more than WebhookTolerance ago or that lacks the header. The error is ErrSignature or
-// ErrStale for a webhook that must be refused. An event of an unknown type has only the common
+// ParseEvent verifies the header webhook-signature, which also covers the time of signing. The
+// error wraps ErrSignature if no secret has made the signature, or if the header is missing. It
+// wraps ErrStale if the time of signing differs from now by more than WebhookTolerance. Any other
+// error means that the body is unreadable. For an event of an unknown type, use only the common
 // fields.
 func ParseEvent(header http.Header, body []byte, secrets ...string) (Event, error) {
 	if err := verify(header, body, secrets); err != nil {
@@ -70,9 +71,10 @@ func ParseEvent(header http.Header, body []byte, secrets ...string) (Event, erro
 	return decodeEvent(body)
 }
 
-// ParseEventBodySignature parses as ParseEvent does, but verifies x-svc-signature alone. It is for
-// receivers that get no other header. That signature does not cover the time, so an intercepted
-// webhook can be sent again at any time. The receiver must remember each IdempotencyKey for good.
+// ParseEventBodySignature parses as ParseEvent does, but verifies only the header x-svc-signature.
+// It is for receivers that get no other header. That signature does not cover the time, so an
+// intercepted webhook can be sent again at any time. The receiver must remember each IdempotencyKey
+// for good.
 func ParseEventBodySignature(header http.Header, body []byte, secrets ...string) (Event, error) {
 	if err := verifyBody(header, body, secrets); err != nil {
 		return Event{}, err
@@ -118,10 +120,10 @@ func decodeEvent(body []byte) (Event, error) {
 // maxEvent is the maximum size of a webhook or of a line of a stream, in bytes.
 const maxEvent = 1 << 20
 
-// WebhookHandler receives webhooks, and passes each that ParseEvent accepts to handle. It answers
+// WebhookHandler parses each webhook with ParseEvent, and calls handle with the event. It answers
 // 204 if handle returns nil. If handle fails, it answers 500, so that the service sends the event
 // again. It answers 401 to ErrSignature and ErrStale, and 400 to an unreadable body. handle must
-// ignore an IdempotencyKey that it has processed.
+// ignore an event whose IdempotencyKey it has processed.
 func WebhookHandler(handle func(context.Context, Event) error, secrets ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxEvent))

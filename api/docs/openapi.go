@@ -8,8 +8,8 @@ import (
 )
 
 // JSON converts an OpenAPI document from YAML to JSON. It resolves YAML merge keys, and drops the
-// top-level field x-shared, which only holds their targets. It lists the codes of the known errors
-// in the schema ErrorCode.
+// top-level field x-shared, which only holds the targets of merge keys. It lists the codes of the
+// known errors in the schema ErrorCode.
 func JSON(source []byte, known []Error) ([]byte, error) {
 	var document map[string]any
 	if err := yaml.Unmarshal(source, &document); err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// document is the part of the OpenAPI document that the index shows.
+// document is the part of the OpenAPI document that the index page shows.
 type document struct {
 	Info Info
 	Tags []struct{ Name, Description string }
@@ -15,7 +15,7 @@ type document struct {
 	Paths map[string]map[string]json.RawMessage
 }
 
-// operation is a line of the index.
+// operation is a line of the index page.
 type operation struct {
 	Method  string `json:"-"`
 	Path    string `json:"-"`
@@ -35,8 +35,9 @@ type section struct {
 	Operations []operation
 }
 
-// sections groups the operations by their first tag, in the order of the document's tags, then by
-// path.
+// sections groups the operations by their first tag. The sections have the order of the document's
+// tags; in each, operations are sorted by path and method. Operations of an unlisted tag are left
+// out.
 func (d *document) sections() []section {
 	byTag := make(map[string][]operation)
 	for path, item := range d.Paths {

@@ -41,7 +41,8 @@ type Config struct {
 	Metrics  *prometheus.Registry // registers the counter of attempts
 }
 
-// Login authenticates operators. It is safe for concurrent use.
+// Login authenticates operators. It remembers accepted credentials, and accepts them again without
+// verification for rememberFor. It is safe for concurrent use.
 type Login struct {
 	cfg      Config
 	decoy    func() []byte // the hash of some account, for attempts with unknown names

@@ -15,8 +15,8 @@ const (
 )
 
 // throttle limits the login attempts from an address, and those against an operator's name. It is
-// local to the process. The first attempt from an address without any in the last minute always
-// passes. Guesses from other addresses therefore lock no operator out.
+// local to the process. If an address has made no attempt in the last minute, its next attempt
+// always passes. Guesses from other addresses therefore lock no operator out.
 type throttle struct {
 	addresses, names *ratelimit.Buckets
 }

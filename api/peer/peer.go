@@ -53,9 +53,9 @@ func (p Proxies) trusts(address netip.Addr) bool {
 // values of the headers X-Forwarded-For and Forwarded.
 //
 // Client believes only trusted proxies. It begins at the peer and follows a header from right to
-// left, to the first address that is not a trusted proxy. At a malformed entry, and after maxHops,
-// it stops at the last address reached. If both headers are present and lead to different
-// addresses, a client may have forged one: Client then returns the peer.
+// left, to the first address that is not a trusted proxy. At a malformed entry, at the end of the
+// header, and after maxHops, it stops at the last address reached. If both headers are present and
+// lead to different addresses, a client may have forged one: Client then returns the peer.
 func (p Proxies) Client(peer netip.Addr, forwardedFor, forwarded []string) netip.Addr {
 	peer = plain(peer)
 	if !p.trusts(peer) || len(forwardedFor)+len(forwarded) == 0 {
@@ -76,7 +76,8 @@ func (p Proxies) Client(peer netip.Addr, forwardedFor, forwarded []string) netip
 	return a
 }
 
-// ClientOf returns the address of the client of a request; the zero Addr if its peer is unknown.
+// ClientOf returns the address of the client of a request. It returns the zero Addr if the address
+// of the connection's peer is unknown.
 func (p Proxies) ClientOf(r *http.Request) netip.Addr {
 	address, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

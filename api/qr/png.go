@@ -28,7 +28,8 @@ func appendPNG(into []byte, rows []uint64) []byte {
 	into, start := beginChunk(into, "IHDR")
 	into = binary.BigEndian.AppendUint32(into, size)
 	into = binary.BigEndian.AppendUint32(into, size)
-	// 1 bit per pixel, with a palette; the only compression and filter; not interlaced
+	// 1 bit per pixel; with a palette; the compression and filter methods 0, the only ones of PNG;
+	// not interlaced
 	into = append(into, 1, 3, 0, 0, 0)
 	into = endChunk(into, start)
 	into, start = beginChunk(into, "PLTE")

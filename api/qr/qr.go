@@ -7,8 +7,8 @@
 //
 // The standard defines eight masks, patterns that invert some of the modules. The encoder, the
 // package github.com/boombuler/barcode/qr, spends most of its time on choosing the mask that scans
-// best. A [Series] makes the same codes much faster if the contents share a prefix and their
-// endings have one length. It adds up parts that the encoder made once.
+// best. A [Series] makes the same codes much faster, for contents that share a prefix and have
+// endings of one length. It combines parts that the encoder has made once.
 package qr
 
 import (

@@ -46,8 +46,8 @@ func NewRecent[T any](organisations, maxRecords, maxBytes int) *Recent[T] {
 	return &Recent[T]{maxRecords: maxRecords, maxBytes: maxBytes, byOrganisation: byOrganisation}
 }
 
-// Add keeps a record, and drops the oldest records that exceed the bounds. size is the size of the
-// record's texts, in bytes.
+// Add keeps a record, and drops the oldest records until the rest is within the bounds. A record
+// that alone exceeds maxBytes is dropped at once. size is the size of the record's texts, in bytes.
 func (r *Recent[T]) Add(organisation models.OrganisationID, value T, size int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,8 +80,8 @@ func (r *Recent[T]) Latest(organisation models.OrganisationID) (values []T) {
 	return values
 }
 
-// read calls a function with the records of an organisation, which may be empty. The lock is held
-// meanwhile.
+// read calls a function with the records of an organisation, which may be empty. It holds the lock
+// during the call.
 func (r *Recent[T]) read(organisation models.OrganisationID, do func(kept *records[T])) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,8 @@ func (r *Recent[T]) read(organisation models.OrganisationID, do func(kept *recor
 // number returns the number of the record at an index.
 func (r *records[T]) number(index int) int64 { return r.added - int64(len(r.list)-1-index) }
 
-// indexAfter returns the index of the first record after a number, which may have been dropped.
+// indexAfter returns the index of the first kept record whose number is above the given one. It
+// returns the length of the list if there is none.
 func (r *records[T]) indexAfter(number int64) int {
 	dropped := r.added - int64(len(r.list))
 	return int(min(max(number-dropped, 0), int64(len(r.list))))

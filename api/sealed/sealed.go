@@ -46,8 +46,8 @@ type Box struct {
 	MaxSize int
 }
 
-// Seal encrypts and authenticates plain. scope is authenticated, but is not part of the text: Open
-// needs the same scope. It may be nil.
+// Seal encrypts and authenticates plain. scope, which may be nil, is authenticated but is not part
+// of the text: Open needs the same scope. An error means that the service's keys are unavailable.
 func (b Box) Seal(ctx context.Context, plain, scope []byte) (string, error) {
 	key, err := b.Keys.Current(ctx, Purpose)
 	if err != nil {

@@ -128,7 +128,7 @@ func (f Fields) RequiredString(name string, checks ...func(string) error) string
 }
 
 // OptionalString reads a string that may be absent or null. It reports whether the field is
-// present.
+// present, even with an invalid value.
 func (f Fields) OptionalString(name string, checks ...func(string) error) (string, bool) {
 	v, ok := f.get(name)
 	if !ok {
@@ -153,7 +153,7 @@ func (f Fields) RequiredInt(name string, checks ...func(int64) error) int64 {
 }
 
 // OptionalInt reads an integer literal that may be absent or null. It reports whether the field is
-// present.
+// present, even with an invalid value.
 func (f Fields) OptionalInt(name string, checks ...func(int64) error) (int64, bool) {
 	v, ok := f.get(name)
 	if !ok {
@@ -183,8 +183,8 @@ func outOfRange(n int64, checks []func(int64) error) string {
 	return fmt.Sprintf("must be an integer from -%d to %d", MaxInteger, MaxInteger)
 }
 
-// OptionalObject reads an object that may be absent or null. known are the names of its fields. It
-// reports whether there is an object.
+// OptionalObject reads an object that may be absent or null. known are the names of its fields. The
+// second result is false if the field is absent or not an object.
 func (f Fields) OptionalObject(name string, known ...string) (Fields, bool) {
 	v, ok := f.get(name)
 	if !ok {
@@ -200,8 +200,9 @@ func (f Fields) OptionalObject(name string, known ...string) (Fields, bool) {
 }
 
 // RequiredObjects reads a required array of minLen to maxLen objects. known are the names of their
-// fields. The sequence yields the index and the fields of each object. It finds the faults of the
-// elements as it goes, and ignores elements past maxLen.
+// fields. The sequence yields the index and the fields of each object. It records faults of
+// elements only while it runs, so that a caller must iterate to the end. It ignores elements past
+// maxLen.
 func (f Fields) RequiredObjects(name string, minLen, maxLen int, known ...string) iter.Seq2[int, Fields] {
 	if _, ok := f.get(name); !ok {
 		f.missing(name)

@@ -84,9 +84,8 @@ func estimateNodes(data []byte) int {
 	return min(n, len(data)/2+1)
 }
 
-// countValues counts the values of a JSON text without allocating, but not further than one above
-// the limit. It counts by separators. A malformed text may therefore be refused for too many
-// values.
+// countValues counts the values of a JSON text without allocating. It stops at one above the limit.
+// It counts separators, so a malformed text may be refused for too many values.
 func countValues(data []byte, limit int) int {
 	n := 1
 	for i := 0; i < len(data) && n <= limit; i++ {

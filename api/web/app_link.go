@@ -19,9 +19,10 @@ const appLinkPath = "{path}"
 // ErrAppLink is wrapped by the errors of ParseAppLink.
 var ErrAppLink = errors.New("web: app link")
 
-// ParseAppLink parses a pattern such as "https://app.example/{path}" or "example-app://{path}". It
-// is a URL that contains {path} exactly once, in place of the path of a page ("signup/…"). An empty
-// text is the zero AppLink. Errors wrap ErrAppLink.
+// ParseAppLink parses a pattern such as "https://app.example/{path}" or "example-app://{path}". A
+// pattern is a URL that contains {path} exactly once, in place of the path of a page ("signup/…").
+// ParseAppLink refuses schemes such as javascript and file. It parses an empty text as the zero
+// AppLink. Errors wrap ErrAppLink.
 func ParseAppLink(text string) (AppLink, error) {
 	if text == "" {
 		return AppLink{}, nil

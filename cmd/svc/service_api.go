@@ -19,8 +19,8 @@ import (
 	"partnerbilling/queue"
 )
 
-// drainTime is how long a stopping API closes no connection itself. Most clients send a request in
-// that time. Its answer tells them to close the connection.
+// drainTime is how long a stopping API lets clients close their connections, before it closes the
+// rest. Most clients send a request in that time, and the answer tells them to close.
 const drainTime = 2 * time.Second
 
 // addAPI adds the API on a listener, with the dispatcher of the tasks that requests create. extra,
@@ -127,7 +127,8 @@ func (s *service) webhookTargets() models.WebhookTargets {
 }
 
 // authenticate configures the API's access tokens. If an outside issuer is configured, the API
-// accepts only its tokens. Otherwise the service issues and accepts its own.
+// accepts only the tokens of that issuer. Otherwise the service issues its own tokens, and accepts
+// only these.
 func (s *service) authenticate(cfg *api.Config, store *models.Store, keys *models.Keys, ordinary ratelimit.Rate) {
 	if s.cfg.IssuerURL != "" {
 		cfg.Authenticator = auth.NewOutsideAuthenticator(store, auth.OutsideIssuer{
@@ -143,8 +144,8 @@ func (s *service) authenticate(cfg *api.Config, store *models.Store, keys *model
 	cfg.Authenticator = auth.NewAuthenticator(store, keys, own)
 }
 
-// tokenRate returns a client's rate of access tokens: a tenth of its rate of requests, with a burst
-// of 10 seconds.
+// tokenRate returns a client's rate of access tokens: a tenth of its rate of requests. The burst is
+// the number of tokens of 10 seconds.
 func tokenRate(ordinary ratelimit.Rate) ratelimit.Rate { return ordinary.Divide(10, 10) }
 
 // bound converts a rate to the form of package auth. An unlimited rate gives an unlimited bound.

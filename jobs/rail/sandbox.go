@@ -9,9 +9,9 @@ import (
 	"partnerbilling/models"
 )
 
-// Sandbox is a rail simulated in Postgres, for the sandbox environment. Its accounts are opened at
-// sign-up and behave as chosen there. A call handles all its keys together in a few statements. It
-// holds no transaction while it waits for slow accounts.
+// Sandbox is a rail simulated in Postgres, for the sandbox environment. A sign-up opens an account
+// and chooses its behaviour. Each call handles all its keys together in a few statements. It holds
+// no database transaction while it waits for slow accounts.
 type Sandbox struct {
 	Unlimited
 	store *models.Store
@@ -61,15 +61,15 @@ func (s *Sandbox) Debit(ctx context.Context, debits []Debit, report func(i int, 
 	s.await(ctx, slow, report)
 }
 
-// undecided is a debit that the sandbox has accepted and not decided yet.
+// undecided is a debit that the sandbox has accepted but not decided yet.
 type undecided struct {
 	i     int // the index to report
 	key   string
 	dueIn time.Duration
 }
 
-// await reports each undecided debit once it is decided. When ctx ends, await reports the rest as
-// Unknown.
+// await reports each undecided debit as soon as it is decided. When ctx ends, await reports the
+// rest as Unknown.
 func (s *Sandbox) await(ctx context.Context, open []undecided, report func(i int, r Result)) {
 	for len(open) > 0 {
 		next := open[0].dueIn
@@ -142,8 +142,8 @@ func (s *Sandbox) List(ctx context.Context, q ListQuery) (ListPage, error) {
 	return page, nil
 }
 
-// byKey runs a query for the valid keys and reports all keys: invalid keys, and all keys after an
-// error, as Unknown.
+// byKey runs a query for the valid keys and reports its answers. It reports invalid keys as
+// Unknown. If the query fails, it reports all keys as Unknown.
 func (s *Sandbox) byKey(ctx context.Context, keys []string,
 	query func(context.Context, []string) ([]models.SandboxAnswer, error), report func(i int, r Result),
 ) {

@@ -10,7 +10,7 @@ import (
 type moment struct {
 	Second    float64 `json:"second"`           // since the start of the run
 	Backlog   float64 `json:"backlog"`          // rows that are not settled
-	OldestDue float64 `json:"oldestDueSeconds"` // age of the oldest due task of the debits queue that is not dispatched
+	OldestDue float64 `json:"oldestDueSeconds"` // age of the oldest due, undispatched debit task
 	Desired   float64 `json:"desired"`          // workers that the autoscaler wants
 	Running   float64 `json:"running"`          // workers that run
 }
@@ -18,8 +18,8 @@ type moment struct {
 // secondLabels is the number of labels on the time axis.
 const secondLabels = 10
 
-// timelinePanels returns charts over the time of a run: of the backlog, of the workers, and of the
-// age of the oldest due task of the debits queue.
+// timelinePanels returns three charts over the time of a run: the backlog, the workers, and the age
+// of the oldest due task of the debits queue.
 func timelinePanels(line []moment) []charts.LineChartOption {
 	values := func(of func(moment) float64) []float64 {
 		all := make([]float64, len(line))

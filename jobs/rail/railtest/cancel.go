@@ -9,8 +9,8 @@ import (
 )
 
 // testCancelThenDebit is a test of the conformance suite, as are the other tests in this file. It
-// debits keys that were cancelled before any debit arrived. They hold no particulars, before and
-// after the debits.
+// debits keys that were cancelled before any debit arrived. Such a key never holds particulars, not
+// even after a debit.
 func testCancelThenDebit(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays)
@@ -25,7 +25,7 @@ func testCancelThenDebit(t *testing.T, f Fixture) {
 	f.wantDebited(t, map[string]models.Amount{"c": 100})
 }
 
-// testDebitThenCancel cancels keys with a final result. They keep it.
+// testDebitThenCancel cancels keys with a final result. The keys keep that result.
 func testDebitThenCancel(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays, models.BehaviourLimitExceeded)
@@ -36,7 +36,8 @@ func testDebitThenCancel(t *testing.T, f Fixture) {
 	f.wantDebited(t, map[string]models.Amount{"a": 100})
 }
 
-// testCancelRacesDebit debits and cancels each key at once. Both calls must report the same status.
+// testCancelRacesDebit debits and cancels each key concurrently. Both calls must report the same
+// status.
 func testCancelRacesDebit(t *testing.T, f Fixture) {
 	ctx := t.Context()
 	f.open(t, models.BehaviourPays)
@@ -62,7 +63,7 @@ func testCancelRacesDebit(t *testing.T, f Fixture) {
 	f.wantDebited(t, debited)
 }
 
-// testCancelUndecided cancels a debit that the rail has accepted and not decided yet. The key keeps
+// testCancelUndecided cancels a debit that the rail has accepted but not decided yet. The key keeps
 // the debit's particulars.
 func testCancelUndecided(t *testing.T, f Fixture) {
 	ctx, d := t.Context(), debit("a", "slow")

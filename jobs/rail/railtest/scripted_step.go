@@ -58,8 +58,9 @@ func (s *Scripted) peekStep(d rail.Debit) Step {
 	return step
 }
 
-// script returns the remaining steps of the debit's script, and a function that replaces them. The
-// script of the key precedes that of the agreement.
+// script returns the remaining steps of the debit's script, and a function that replaces them. A
+// script of the key takes precedence over that of the agreement. The agreement's script starts anew
+// for each key.
 func (s *Scripted) script(d rail.Debit) (steps []Step, set func([]Step)) {
 	if steps, own := s.scripts[d.Key]; own {
 		return steps, func(left []Step) { s.scripts[d.Key] = left }
@@ -72,7 +73,7 @@ func (s *Scripted) script(d rail.Debit) (steps []Step, set func([]Step)) {
 	return steps, func(left []Step) { s.started[id] = left }
 }
 
-// first returns the first of the steps, or the default if there is none, and the others.
+// first returns the first step and the steps after it. Without steps, it returns the default step.
 func (s *Scripted) first(steps []Step) (step Step, left []Step) {
 	if len(steps) == 0 {
 		return s.fallback, nil
