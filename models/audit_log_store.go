@@ -6,9 +6,9 @@ import (
 	"errors"
 	"time"
 
-	"partnerbilling/models/postgres"
-
 	"github.com/uptrace/bun"
+
+	"partnerbilling/models/postgres"
 )
 
 // recordActSQL adds an entry to the audit log. If :organisation is the nil UUID, the entry gets the

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 
-	"partnerbilling/models/postgres"
-
 	"github.com/google/uuid"
+
+	"partnerbilling/models/postgres"
 )
 
 //go:embed batch_list.sql

@@ -5,9 +5,9 @@ import (
 	"encoding/hex"
 	"time"
 
-	"partnerbilling/models/postgres"
-
 	"github.com/uptrace/bun"
+
+	"partnerbilling/models/postgres"
 )
 
 // secretRow is a row of the table client_secrets: a live secret of a client.

@@ -8,9 +8,9 @@ import (
 	"errors"
 	"net/netip"
 
-	"partnerbilling/models/postgres"
-
 	"github.com/uptrace/bun"
+
+	"partnerbilling/models/postgres"
 )
 
 // clientRow is a row of the table api_clients.

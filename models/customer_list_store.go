@@ -5,9 +5,9 @@ import (
 	_ "embed" // statements
 	"fmt"
 
-	"partnerbilling/models/postgres"
-
 	"github.com/google/uuid"
+
+	"partnerbilling/models/postgres"
 )
 
 //go:embed customer_list.sql

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/uptrace/bun"
+
 	"partnerbilling/models/postgres"
 	"partnerbilling/models/seal"
-
-	"github.com/uptrace/bun"
 )
 
 // keyRow is a row of the table service_keys: a Key with its secret sealed under a master key.

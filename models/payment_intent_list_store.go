@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strings"
 
-	"partnerbilling/models/postgres"
-
 	"github.com/google/uuid"
+
+	"partnerbilling/models/postgres"
 )
 
 //go:embed payment_intent_list.sql

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"time"
 
-	"partnerbilling/models/postgres"
-
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"partnerbilling/models/postgres"
 )
 
 var (

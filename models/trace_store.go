@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"slices"
 
-	"partnerbilling/models/postgres"
-
 	"github.com/google/uuid"
+
+	"partnerbilling/models/postgres"
 )
 
 var (

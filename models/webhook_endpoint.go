@@ -6,10 +6,10 @@ import (
 	"errors"
 	"net/url"
 
+	"github.com/uptrace/bun"
+
 	"partnerbilling/models/postgres"
 	"partnerbilling/models/seal"
-
-	"github.com/uptrace/bun"
 )
 
 // WebhookEndpoint is the destination of events of an organisation or of one of its Sites.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"partnerbilling/models/postgres"
-
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
+
+	"partnerbilling/models/postgres"
 )
 
 // WebhookFilter selects events of an organisation. Zero fields match every event.

@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/uptrace/bun"
+
 	"partnerbilling/models/postgres"
 	"partnerbilling/models/seal"
-
-	"github.com/uptrace/bun"
 )
 
 // webhookSecretPrefix begins every secret's text.

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"partnerbilling/api/docs"
-
 	"github.com/google/go-cmp/cmp"
+
+	"partnerbilling/api/docs"
 )
 
 // Answer is the server's answer to a request of a Client. Its methods fail the test unless the
