@@ -20,7 +20,6 @@ import (
 	"partnerbilling/api/ratelimit"
 	"partnerbilling/deploy/local"
 	"partnerbilling/deploy/local/localtest"
-	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
 	"partnerbilling/models/postgres"
@@ -197,8 +196,7 @@ func TestPostgresOutage(t *testing.T) {
 	store, err := models.Open(postgres.Config{DSN: servers.DatabaseURL})
 	check(t, err)
 	t.Cleanup(func() { _ = store.Close() })
-	_, err = migrations.Up(t.Context(), store.DB())
-	check(t, err)
+	modelstest.Migrate(t, store)
 	w := newWired(t, store, newKeys(t, store), queuetest.Redis(t))
 	w.submit().Expect(202)
 	for _, mode := range []local.StopMode{local.Immediate, local.Fast} {
@@ -227,8 +225,7 @@ func TestReadOnlyPostgres(t *testing.T) {
 	store, err := models.Open(postgres.Config{DSN: servers.DatabaseURL})
 	check(t, err)
 	t.Cleanup(func() { _ = store.Close() })
-	_, err = migrations.Up(t.Context(), store.DB())
-	check(t, err)
+	modelstest.Migrate(t, store)
 	w := newWired(t, store, newKeys(t, store), queuetest.Redis(t))
 	w.submit().Expect(202)
 	admin, err := pgx.Connect(t.Context(), servers.DatabaseURL)

@@ -21,8 +21,8 @@ import (
 	"partnerbilling/api/operator"
 	"partnerbilling/deploy/local"
 	"partnerbilling/deploy/local/localtest"
-	"partnerbilling/migrations"
 	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
 	"partnerbilling/models/postgres"
 	"partnerbilling/models/seal"
 )
@@ -192,8 +192,8 @@ func newEnvironment(t *testing.T) environment {
 	}
 	store, err := models.Open(postgres.Config{DSN: e.dsn})
 	must(t, err)
-	_, err = migrations.Up(t.Context(), store.DB())
-	must(t, errors.Join(err, store.Close()))
+	modelstest.Migrate(t, store)
+	must(t, store.Close())
 	line, err := operator.Hash("jane", "correct horse battery", operator.RoleAct)
 	must(t, errors.Join(err, os.WriteFile(e.operatorsFile, []byte(line), 0o600)))
 	must(t, os.WriteFile(e.masterKeyFile, []byte(seal.GenerateMasterKey()+"\n"), 0o600))

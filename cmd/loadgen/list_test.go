@@ -46,7 +46,7 @@ func TestList(t *testing.T) {
 
 func TestInvitations(t *testing.T) {
 	t.Parallel()
-	all, ratios := results(t, "invitations", "--measure", "500ms", "--runs", "1")
+	all, ratios := results(t, "invitations", "--measure", "3s", "--runs", "1")
 	if len(all) != 2 || len(ratios) != 1 {
 		t.Fatalf("%d series, %d ratios", len(all), len(ratios))
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"partnerbilling/deploy/local"
-	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
 	"partnerbilling/models/postgres"
@@ -36,8 +35,7 @@ func newDeploymentTest(t *testing.T) deploymentTest {
 	}
 	j.store.SetKeyring(modelstest.Keyring(t, modelstest.MasterKey))
 	t.Cleanup(func() { _ = j.store.Close() })
-	_, err = migrations.Up(t.Context(), j.store.DB())
-	must(t, err)
+	modelstest.Migrate(t, j.store)
 	return j
 }
 

@@ -10,7 +10,6 @@ import (
 	"partnerbilling/deploy/local"
 	"partnerbilling/jobs"
 	"partnerbilling/jobs/rail/railtest"
-	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
 	"partnerbilling/models/postgres"
@@ -36,9 +35,7 @@ func newDrill(t *testing.T) *drill {
 	t.Cleanup(func() { must(t, pair.Stop(context.Background())) })
 	d := &drill{T: t, pair: pair, rail: railtest.NewScripted()}
 	d.open()
-	if _, err := migrations.Up(t.Context(), d.store.DB()); err != nil {
-		t.Fatal(err)
-	}
+	modelstest.Migrate(t, d.store)
 	d.site = modelstest.Site(t, d.store)
 	for _, customer := range []string{"ada", "bob", "cyd", "dan"} {
 		modelstest.Customer(t, d.store, d.site.ID, customer, models.BehaviourPays)

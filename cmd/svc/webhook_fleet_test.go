@@ -10,8 +10,8 @@ import (
 
 	"partnerbilling/api/client"
 	"partnerbilling/deploy/local"
-	"partnerbilling/migrations"
 	"partnerbilling/models"
+	"partnerbilling/models/modelstest"
 	"partnerbilling/models/postgres"
 	"partnerbilling/models/seal"
 	"partnerbilling/queue/queuetest"
@@ -41,9 +41,7 @@ func newWebhookFleet(t *testing.T, variables ...string) *webhookFleet {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	if _, err := migrations.Up(t.Context(), store.DB()); err != nil {
-		t.Fatal(err)
-	}
+	modelstest.Migrate(t, store)
 	f := &webhookFleet{fleet: newFleet(t, servers.DatabaseURL, variables...), postgres: servers.Postgres}
 	f.partner = newWebhookPartner(t)
 	return f

@@ -15,7 +15,6 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 
 	"partnerbilling/deploy/local"
-	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/models/postgres"
 )
@@ -108,8 +107,7 @@ func (c *cluster) makeTemplate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = migrations.Up(ctx, store.DB())
-	if err := errors.Join(err, store.Close()); err != nil {
+	if err := errors.Join(migrate(ctx, store), store.Close()); err != nil {
 		return err
 	}
 	return c.exec(ctx, "ALTER DATABASE "+c.template()+" ALLOW_CONNECTIONS false")

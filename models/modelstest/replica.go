@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"partnerbilling/deploy/local"
-	"partnerbilling/migrations"
 	"partnerbilling/models"
 	"partnerbilling/models/postgres"
 )
@@ -46,8 +45,7 @@ func OpenReplicated(t testing.TB) *Replicated {
 	r.must(err)
 	r.UseReplica(replica)
 	t.Cleanup(func() { r.must(errors.Join(replica.Close(), r.Store.Close())) })
-	_, err = migrations.Up(t.Context(), r.DB())
-	r.must(err)
+	Migrate(t, r.Store)
 	r.AwaitReplica()
 	return r
 }
