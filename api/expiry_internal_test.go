@@ -3,10 +3,10 @@ package api
 import (
 	"context"
 	"errors"
-	"net"
 	"testing"
 	"time"
 
+	"partnerbilling/deploy/local/localtest"
 	"partnerbilling/models"
 	"partnerbilling/models/postgres"
 )
@@ -14,12 +14,8 @@ import (
 // A body that is refused anyway waits only briefly for a database that does not answer.
 func TestRefusedExpiryDoesNotWaitForPostgres(t *testing.T) {
 	t.Parallel()
-	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	store, err := models.Open(postgres.Config{DSN: "postgres://x@" + silent.Addr().String() + "/x?sslmode=disable"})
+	dsn := "postgres://x@" + localtest.SilentAddress(t) + "/x?sslmode=disable"
+	store, err := models.Open(postgres.Config{DSN: dsn})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"sync"
@@ -113,15 +112,6 @@ func (w *wired) slowest() time.Duration {
 	return longest
 }
 
-// blackHole returns the address of a server that accepts connections and never answers.
-func blackHole(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	t.Cleanup(func() { _ = ln.Close() })
-	return ln.Addr().String()
-}
-
 // An unavailable Redis delays no request by more than 50 ms. Other load on the machine may delay
 // single tries, so the best one counts. The test measures time and is not parallel.
 func TestNoRequestWaitsForRedis(t *testing.T) {
@@ -130,7 +120,7 @@ func TestNoRequestWaitsForRedis(t *testing.T) {
 	keys := newKeys(t, store)
 	url := queuetest.Redis(t)
 	usual := newWired(t, store, keys, url).slowest()
-	for name, url := range map[string]string{"hangs": "redis://" + blackHole(t),
+	for name, url := range map[string]string{"hangs": "redis://" + localtest.SilentAddress(t),
 		"refuses": "redis://" + localtest.FreeAddress(t)} {
 		t.Run(name, func(t *testing.T) {
 			got := time.Minute
@@ -152,7 +142,7 @@ func TestRateLimitHeadersWithoutRedis(t *testing.T) {
 	t.Parallel()
 	store := modelstest.Open(t)
 	keys := newKeys(t, store)
-	for name, url := range map[string]string{"hangs": "redis://" + blackHole(t),
+	for name, url := range map[string]string{"hangs": "redis://" + localtest.SilentAddress(t),
 		"refuses": "redis://" + localtest.FreeAddress(t)} {
 		w := newWired(t, store, keys, url)
 		ordinary := w.Get(w.path("/customers")).Expect(200)

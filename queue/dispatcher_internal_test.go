@@ -4,13 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"partnerbilling/deploy/local/localtest"
 	"partnerbilling/models"
 	"partnerbilling/models/modelstest"
 	"partnerbilling/models/postgres"
@@ -164,13 +164,7 @@ func TestLoopsNameTheirFailures(t *testing.T) {
 // A dispatcher ends soon and without an error while Postgres does not answer, however many tasks
 // are unsent.
 func TestDispatcherEndsWhilePostgresHangs(t *testing.T) {
-	// The server accepts connections and never answers.
-	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	dsn := "postgres://x@" + silent.Addr().String() + "/x?sslmode=disable"
+	dsn := "postgres://x@" + localtest.SilentAddress(t) + "/x?sslmode=disable"
 	store, err := models.Open(postgres.Config{DSN: dsn})
 	if err != nil {
 		t.Fatal(err)

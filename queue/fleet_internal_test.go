@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"partnerbilling/deploy/local/localtest"
 	"partnerbilling/models"
 )
 
@@ -76,12 +76,7 @@ func TestFleetCountsWorkersAndSlots(t *testing.T) {
 // A dispatcher that shuts down does not wait for a count while Redis hangs.
 func TestCountEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0") // accepts nothing
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = silent.Close() }()
-	client := redis.NewClient(&redis.Options{Addr: silent.Addr().String()})
+	client := redis.NewClient(&redis.Options{Addr: localtest.SilentAddress(t)})
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"errors"
-	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"pgregory.net/rapid"
 
+	"partnerbilling/deploy/local/localtest"
 	"partnerbilling/models"
 	"partnerbilling/queue"
 	"partnerbilling/queue/queuetest"
@@ -101,34 +101,10 @@ func TestFleetLimiterWithoutRedis(t *testing.T) {
 	}
 }
 
-// silentServer returns the URL of a server that accepts connections and never answers.
-func silentServer(t *testing.T) (url string) {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var accepting sync.WaitGroup
-	accepting.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			defer func() { _ = conn.Close() }()
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		accepting.Wait()
-	})
-	return "redis://" + listener.Addr().String()
-}
-
 // While Redis hangs, only one request a second waits for it, and a process has its full local rate.
 func TestFleetLimiterWithAHangingRedis(t *testing.T) {
 	t.Parallel()
-	target, err := queue.ParseRedis(silentServer(t), nil)
+	target, err := queue.ParseRedis("redis://"+localtest.SilentAddress(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"partnerbilling/api/ratelimit"
+	"partnerbilling/deploy/local/localtest"
 	"partnerbilling/models"
 	"partnerbilling/queue"
 	"partnerbilling/queue/queuetest"
@@ -263,12 +263,7 @@ func TestLimiterWithoutRedis(t *testing.T) {
 // next ones not at all.
 func TestLimiterWithHangingRedis(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ln.Close() })
-	address, err := queue.ParseRedis("redis://"+ln.Addr().String(), nil)
+	address, err := queue.ParseRedis("redis://"+localtest.SilentAddress(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,11 +25,17 @@ func Migrate(t testing.TB, store *models.Store) {
 func migrate(ctx context.Context, store *models.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
 	for {
 		_, err := migrations.Up(ctx, store.DB())
-		var failed *pgconn.ConnectError
-		if !errors.As(err, &failed) || ctx.Err() != nil {
+		if failed := (*pgconn.ConnectError)(nil); !errors.As(err, &failed) {
 			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-again.C:
 		}
 	}
 }

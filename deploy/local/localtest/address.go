@@ -2,6 +2,7 @@
 package localtest
 
 import (
+	"net"
 	"testing"
 
 	"partnerbilling/deploy/local"
@@ -20,4 +21,16 @@ func FreeAddress(t testing.TB) string {
 	}
 	t.Cleanup(func() { _ = port.Close() })
 	return port.Address()
+}
+
+// SilentAddress returns an address of 127.0.0.1 that accepts connections and never answers, until
+// the test ends.
+func SilentAddress(t testing.TB) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener.Addr().String()
 }
